@@ -21,7 +21,10 @@ pub struct CacheArgs {
     /// Pack images into this folder while they are read, for the next epochs; at most SIZE, by default 4/5 of the free disk.
     /// Pixels stay the same (docs/cache.md) [default: STOKEHOLD_IMAGE_CACHE, or none].
     #[arg(long, value_name = "DIR[:SIZE]")]
-    pub cache: Option<CachePlace>,
+    cache: Option<CachePlace>,
+    /// Keep no images, whatever STOKEHOLD_IMAGE_CACHE says.
+    #[arg(long, conflicts_with = "cache")]
+    no_cache: bool,
     /// The share of the cores that packing for --cache may take when none is idle, 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = stokehold_cache::SHARE, value_parser = share)]
     pub cache_share: f64,
@@ -35,6 +38,7 @@ impl CacheArgs {
     pub fn place(&self) -> Result<Option<CachePlace>, CacheError> {
         match &self.cache {
             Some(place) => Ok(Some(place.clone())),
+            None if self.no_cache => Ok(None),
             None => CachePlace::of_environment(),
         }
     }

@@ -79,8 +79,9 @@ fn connect(
 }
 
 /// The cache that is given or that the environment names, if there is one.
-fn cache_place(place: Option<&str>) -> PyResult<Option<CachePlace>> {
+fn cache_place(place: Option<&str>, no_cache: bool) -> PyResult<Option<CachePlace>> {
     match place {
+        None if no_cache => Ok(None),
         Some(place) => {
             let parsed = place.parse();
             Ok(Some(parsed.map_err(|reason| {
@@ -96,7 +97,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
         dtype, bad_images, executor, device, gpu_decode, gpu_memory_budget, exif, weights, replacement, repeats, epoch_samples, remote,
-        cache, cache_share))]
+        cache, no_cache, cache_share))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -104,7 +105,7 @@ impl Loader {
         pipeline: &Pipeline,
         batch_size: i64,
         shuffle: bool,
-        seed: u64,
+        seed: i128,
         num_workers: Option<i64>,
         prefetch: i64,
         drop_last: bool,
@@ -123,6 +124,7 @@ impl Loader {
         epoch_samples: Option<i64>,
         remote: Vec<String>,
         cache: Option<String>,
+        no_cache: bool,
         cache_share: f64,
     ) -> PyResult<Self> {
         let workers = match num_workers {
@@ -158,7 +160,8 @@ impl Loader {
             workers,
             prefetch: at_least(0, "prefetch", prefetch)?,
             shuffle,
-            seed,
+            seed: u64::try_from(seed)
+                .map_err(|_| OptionError::new_err(format!("seed={seed}: must be at least 0 and below 2^64")))?,
             drop_last,
             rank: at_least(0, "rank", rank)?,
             world_size: at_least(1, "world_size", world_size)?,
@@ -188,12 +191,7 @@ impl Loader {
                 "gpu_decode and gpu_memory_budget are of executor=\"gpu\", and this is executor={executor:?}"
             )));
         }
-        if cache.is_some() && !remote.is_empty() {
-            return Err(OptionError::new_err(
-                "cache keeps what this process reads, and the servers of remote read; give one of the two",
-            ));
-        }
-        let place = cache_place(cache.as_deref())?;
+        let place = cache_place(cache.as_deref(), no_cache)?;
         let budget = gpu_memory_budget.map(|bytes| at_least(1, "gpu_memory_budget", bytes));
         let budget = budget.transpose()?.map(|bytes| bytes as u64);
         let on = match device {

@@ -75,3 +75,20 @@ def test_what_cannot_be_a_cache_is_refused(pictures, tmp_path, monkeypatch, cach
     monkeypatch.chdir(tmp_path)
     with pytest.raises(stokehold.OptionError, match=why):
         stokehold.Loader(pictures, "imagenet-train", cache=cache, cache_share=share, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"batch_size": 0}, {"seed": -1}, {"rank": 2, "world_size": 2}, {"weights": [1.0]}, {"executor": "quick"}, {"dtype": "f8"}],
+    ids=str,
+)
+def test_a_wrong_option_leaves_no_cache(pictures, tmp_path, wrong):
+    with pytest.raises(stokehold.OptionError):
+        stokehold.Loader(pictures, "imagenet-train", cache=tmp_path / "kept", **{**OPTIONS, **wrong})
+    assert not (tmp_path / "kept").exists()
+
+
+def test_no_cache_overrules_the_environment(pictures, tmp_path, monkeypatch):
+    monkeypatch.setenv("STOKEHOLD_IMAGE_CACHE", f"{tmp_path}/kept:5MB")
+    assert stokehold.Loader(pictures, "imagenet-train", cache=False, **OPTIONS).cache is None
+    assert not (tmp_path / "kept").exists()

@@ -24,6 +24,8 @@ ARGUMENTS = [
     ({"num_workers": -1}, "num_workers=-1"),
     ({"num_workers": 5000}, "5000 workers: must be auto or 1 to 1024"),
     ({"prefetch": -1}, "prefetch=-1: must be at least 0"),
+    ({"seed": -1}, r"seed=-1: must be at least 0 and below 2\^64"),
+    ({"seed": 2**64}, r"seed=18446744073709551616: must be at least 0 and below 2\^64"),
     ({"rank": 2, "world_size": 2}, "rank 2: must be below the world size, 2"),
     ({"world_size": 0}, "world_size=0"),
     ({"dtype": "float64"}, "dtype='float64': there are float32, float16, bfloat16 and uint8"),

@@ -123,10 +123,6 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         pipeline.ops.retain(|op| !matches!(op, Op::Normalize(_)));
     }
     if !args.loader.is_empty() {
-        if args.cache.cache.is_some() {
-            let reason = "--cache keeps what this machine reads, and servers read; leave it out";
-            return Err(Usage(reason.into()).into());
-        }
         if !args.read_latency.is_zero() {
             let reason = "--read-latency delays reads of this machine, and servers read; leave it out";
             return Err(Usage(reason.into()).into());
@@ -138,8 +134,9 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             .into());
         }
     }
-    if args.cache.cache.is_some() && args.workers.len() > 1 {
-        let reason = "--cache: a sweep of --workers would read files with the first number and the cache with the last; give one number";
+    if args.workers.len() > 1 && args.cache.place()?.is_some() {
+        let reason = "a sweep of --workers would read files with the first number and the cache with the last; give one number, or \
+                      --no-cache";
         return Err(Usage(reason.into()).into());
     }
     let (source, part) = source(&data, &args)?;

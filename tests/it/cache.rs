@@ -183,8 +183,12 @@ fn places_that_cannot_be_are_refused_before_the_work() {
             "must be from 0 to 1",
         ),
         (
-            &["bench", "loader", "data", "--cache", "x", "--loader", "tcp://a:1"],
-            "leave it out",
+            &["bench", "loader", "data", "--cache", "x", "--workers", "1,2"],
+            "give one number, or --no-cache",
+        ),
+        (
+            &["bench", "loader", "data", "--cache", "x", "--no-cache"],
+            "cannot be used with",
         ),
         (&["compare", "data", "--trials", "fused,cached"], "give both"),
         (&["compare", "data", "--cache", "x"], "give both"),
@@ -203,6 +207,24 @@ fn places_that_cannot_be_are_refused_before_the_work() {
         said(&output)
     );
     assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "precious");
+}
+
+#[test]
+fn a_place_in_the_environment_is_held_to_the_same_rules() {
+    let dir = data();
+    let dir = dir.path();
+    let bench = |options: &[&str]| {
+        let mut command = stokehold(dir);
+        command.env("STOKEHOLD_IMAGE_CACHE", "kept:5MB");
+        command.args(["bench", "loader", "data", "--workers", "1,2", "--passes", "1"]);
+        command.args(options).output().unwrap()
+    };
+    let refused = bench(&[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains("--no-cache"), "{}", said(&refused));
+    let without = bench(&["--no-cache"]);
+    assert!(without.status.success(), "{}", said(&without));
+    assert!(!dir.join("kept").exists());
 }
 
 /// On a disk of two megabytes, in a mount namespace of this test's own.

@@ -87,13 +87,16 @@ impl CachePlace {
     /// # Errors
     /// What is wrong with it.
     pub fn of_environment() -> Result<Option<Self>, CacheError> {
-        match std::env::var(VARIABLE) {
-            Ok(text) if !text.is_empty() => match text.parse() {
-                Ok(place) => Ok(Some(place)),
-                Err(reason) => Err(CacheError::Variable { text, reason }),
-            },
-            _ => Ok(None),
-        }
+        let value = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+        let Some(value) = value else { return Ok(None) };
+        let parsed = match value.to_str() {
+            Some(text) => text.parse(),
+            None => Err("it is not UTF-8".to_owned()),
+        };
+        parsed.map(Some).map_err(|reason| CacheError::Variable {
+            text: value.to_string_lossy().into_owned(),
+            reason,
+        })
     }
 }
 
@@ -189,26 +192,31 @@ impl fmt::Display for CacheFacts {
         if self.added > 0 {
             write!(
                 f,
-                "; {} images were added, {:.1} MB for {:.1} MB of files",
-                self.added,
+                "; {} added, {:.1} MB for {:.1} MB of files",
+                images(self.added),
                 self.added_bytes as f64 / 1e6,
                 self.file_bytes as f64 / 1e6
             )?;
         }
         if self.refused > 0 {
-            write!(f, "; {} stay files", self.refused)?;
+            write!(f, "; {} not for it", images(self.refused))?;
         }
         if self.waiting > 0 {
-            write!(f, "; {} wait to be packed", self.waiting)?;
+            write!(f, "; {} not packed yet", images(self.waiting as u64))?;
         }
         if self.damaged > 0 {
-            write!(f, "; {} were damaged and read from their files", self.damaged)?;
+            write!(f, "; {} damaged in it and read from files", images(self.damaged))?;
         }
         match &self.stopped {
             Some(why) => write!(f, "; it takes no more: {why}"),
             None => Ok(()),
         }
     }
+}
+
+/// A number of images in words.
+fn images(count: u64) -> String {
+    format!("{count} image{}", if count == 1 { "" } else { "s" })
 }
 
 /// An open cache, for any number of sources.

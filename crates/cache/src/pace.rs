@@ -6,7 +6,7 @@ use cpu_time::ProcessTime;
 
 /// How long the process is watched before its use of the cores is known.
 const WINDOW: Duration = Duration::from_millis(50);
-/// A process that uses less of its cores leaves whole ones.
+/// Below this share of its cores' time, some cores are idle.
 const HALF: f64 = 0.5;
 /// With workers that have nothing to do, it may use up to this. The rest stays free, so that other threads get a core at once.
 const NEARLY_ALL: f64 = 0.85;

@@ -350,8 +350,8 @@ impl Tools {
         }
     }
 
-    /// The packed form of a JPEG, if there is one, and packed images are read faster here. A twentieth of photos is larger packed, and
-    /// read as much faster as the others; up to half more is worth it.
+    /// The packed form of a JPEG, if there is one, and packed images are read faster here. One photo in twenty
+    /// grows. It is read faster all the same, so up to one and a half times the file's size is kept.
     fn pack(&mut self, file: &[u8]) -> Option<Vec<u8>> {
         if !may_pack(file) {
             return None;

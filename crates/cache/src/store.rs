@@ -489,12 +489,20 @@ impl Drop for Store {
 pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
     let made = match dir.is_file() {
         true => Err(io::Error::other("this is a file")),
-        false => fs::create_dir_all(dir).and_then(|()| fs::canonicalize(dir)),
+        false => make(dir).and_then(|()| fs::canonicalize(dir)),
     };
     made.map_err(|source| CacheError::Io {
         path: dir.to_owned(),
         source,
     })
+}
+
+/// Makes a folder where there is none, for its user alone: images of a private bucket are nobody else's.
+fn make(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(dir)
 }
 
 /// The segments of a folder.

@@ -171,7 +171,9 @@ impl Files {
         command
             .arg("-B")
             .arg(here.join("trial.py"))
-            .env("PYTHONUNBUFFERED", "1");
+            .env("PYTHONUNBUFFERED", "1")
+            // Of all trials, only the trial cached has a cache.
+            .env_remove(stokehold_cache::VARIABLE);
         Ok((command, spec, scratch))
     }
 }

@@ -229,7 +229,8 @@ impl Report {
         let wide = gains.filter(|gain| gain.width() >= self.plan.precision).count();
         (wide > 0).then(|| {
             format!(
-                "{} of an interval wider than {} %: the time was over. The same command with a longer --time-limit than {} s                  measures on, and keeps what is there.",
+                "{} of an interval wider than {} %: the time was over. The same command with a longer --time-limit than {} s \
+                 measures on, and keeps what is there.",
                 plural(wide, "figure"),
                 self.plan.precision,
                 self.plan.time_limit

@@ -281,7 +281,9 @@ impl Batcher {
         let kept: Vec<&Prepared> = kept.collect();
         let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?)?)?;
         if !undecoded.is_empty() {
-            return Err(self.gpu.failed("the device decoded the same data in two ways"));
+            return Err(self
+                .gpu
+                .failed("a batch failed on it twice, the second time because of other images"));
         }
         batch.given_back = again.len() + bad.len();
         batch.bad = bad.into_iter().collect();

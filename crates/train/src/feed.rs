@@ -32,7 +32,7 @@ use crate::executor::AnyExecutor;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuOptions {
-    /// What decodes the symbols of JPEGs.
+    /// What decodes the symbols of JPEGs and packed images.
     pub decode: Decode,
     /// The device memory for batches, bytes; `None` for an eighth of it, at least 1 GiB.
     pub budget: Option<u64>,
@@ -139,7 +139,7 @@ pub enum FedImages {
     Device(DeviceBatch),
 }
 
-/// What decoded the symbols of the JPEGs for the executor `gpu`. The CPU decodes progressive and other files
+/// What decoded the symbols of JPEGs and packed images for the executor `gpu`. The CPU decodes progressive and other files
 /// with several scans, and those that the device gives back: damaged files, and files in which it did not
 /// synchronise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,14 +311,16 @@ impl FeedBatches {
 }
 
 impl FeedBatches {
-    /// As [`Batches::next_within`]; batches of a device are waited for.
+    /// As [`Batches::next_within`].
     pub(crate) fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<FedBatch, TrainError>>> {
         match &mut self.kind {
             BatchesKind::Cpu(batches) => batches
                 .next_within(patience)
                 .map(|next| next.map(|batch| fed(batch, self.normalize.as_ref()))),
             #[cfg(feature = "gpu")]
-            BatchesKind::Gpu(_) => Poll::Ready(self.next()),
+            BatchesKind::Gpu(batches) => batches
+                .next_within(patience)
+                .map(|next| next.map(|batch| batch.map(FedBatch::from).map_err(TrainError::from))),
         }
     }
 }

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Callable, Union
+from typing import Any, Callable, Literal, Union
 
 from stokehold import _stokehold
 from stokehold import _values as as_
@@ -49,7 +49,7 @@ class Loader:
         shuffle: an order of its own for every epoch, drawn from ``seed`` and the epoch.
         seed: of the order and of every random operation, 0 to 2**64 - 1.
         num_workers: threads, 1 to 1024; ``None`` stands for one for each core that this process may use,
-            and more, up to 64, where reads wait for storage.
+            and more, up to 128, where reads wait for storage.
         drop_last: leave a last batch out that is not full, and what does not divide evenly among ranks.
         rank, world_size: this process among those that share every epoch, as ``DistributedSampler`` deals it out: all
             get equally many batches.
@@ -90,7 +90,7 @@ class Loader:
         cache: ``"DIR"`` or ``"DIR:SIZE"``, such as ``"/fast/disk:200GB"``: the first epoch reads JPEGs as they are and packs them
             in spare moments into that folder; the next ones, and other trainings, read those, which is less work.
             Pixels are the same. Without a size it takes up to four fifths of the free disk. ``None`` stands for what the variable
-            ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache set, or for none.
+            ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache set, ``False`` for no cache at all.
         cache_share: the share of the cores that packing may take when none is idle, 0 to 1.
 
     Raises:
@@ -128,7 +128,7 @@ class Loader:
         repeats: int = 1,
         epoch_samples: int | None = None,
         remote: Iterable[str] = (),
-        cache: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | Literal[False] | None = None,
         cache_share: float = 0.03,
     ) -> None:
         as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
@@ -176,7 +176,8 @@ class Loader:
             repeats=repeats,
             epoch_samples=epoch_samples,
             remote=[remote] if isinstance(remote, str) else list(remote),
-            cache=None if cache is None else os.fspath(cache),
+            cache=None if cache is None or cache is False else os.fspath(cache),
+            no_cache=cache is False,
             cache_share=as_.real("cache_share", cache_share),
         )
         if made_on is not None:

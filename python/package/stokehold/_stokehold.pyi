@@ -65,6 +65,7 @@ class Loader:
         epoch_samples: int | None,
         remote: list[str],
         cache: str | None,
+        no_cache: bool,
         cache_share: float,
     ) -> Loader: ...
     def cache(self) -> str | None: ...

@@ -406,6 +406,20 @@ fn a_folder_that_cannot_be_is_said() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_folder_that_is_made_is_its_users_alone_and_one_that_was_there_stays_as_it_was() {
+    use std::os::unix::fs::PermissionsExt;
+    let rights = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o777;
+    let dir = tempfile::tempdir().unwrap();
+    let (made, shared) = (dir.path().join("made"), dir.path().join("shared"));
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o775)).unwrap();
+    open(&made, 1 << 20);
+    open(&shared, 1 << 20);
+    assert_eq!((rights(&made), rights(&shared)), (0o700, 0o775));
+}
+
+#[test]
 fn files_of_others_stay() {
     let (data, dir) = (folder(1), tempfile::tempdir().unwrap());
     fs::write(dir.path().join("thesis.txt"), "precious").unwrap();

@@ -139,7 +139,7 @@ impl Mounts {
 }
 
 /// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
-/// folder beside the objects, with the same limit.
+/// folder beside the objects, which may take as much again.
 pub(crate) fn image_cache(job: &Job) -> Option<String> {
     let caches = |channel: &Channel| channel.mode() == Mode::Cache;
     if !job.channels.values().any(caches) {

@@ -352,10 +352,10 @@ unsafe fn block(
     for x in shape.behind_fourth..shape.behind_second {
         keep(pass4::<false>(column(source, dc, x)), room, x);
     }
-    for x in shape.behind_second..shape.second {
+    for x in shape.behind_second..shape.behind_first {
         keep(pass2::<false>(column(source, dc, x)), room, x);
     }
-    for x in shape.second..shape.any {
+    for x in shape.behind_first..shape.any {
         let [value] = column(source, dc, x);
         let twice = _mm256_adds_epi16(value, value);
         let four = _mm256_adds_epi16(twice, twice);

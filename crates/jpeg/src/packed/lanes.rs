@@ -60,13 +60,12 @@ impl Steps {
     }
 }
 
-/// What the blocks of a type need: how many columns have coefficients behind the fourth row, behind the second, in the second,
-/// and at all.
+/// How many columns of a type's blocks have coefficients in rows 4 to 7, in rows 2 to 7, in rows 1 to 7, and in any row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub behind_fourth: usize,
     pub behind_second: usize,
-    pub second: usize,
+    pub behind_first: usize,
     pub any: usize,
 }
 
@@ -74,7 +73,7 @@ pub(super) static SHAPES: [Shape; SYMBOLS] = {
     const NONE: Shape = Shape {
         behind_fourth: 0,
         behind_second: 0,
-        second: 0,
+        behind_first: 0,
         any: 0,
     };
     let mut shapes = [NONE; SYMBOLS];
@@ -90,8 +89,8 @@ pub(super) static SHAPES: [Shape; SYMBOLS] = {
             if y >= 2 && shape.behind_second < end {
                 shape.behind_second = end;
             }
-            if y >= 1 && shape.second < end {
-                shape.second = end;
+            if y >= 1 && shape.behind_first < end {
+                shape.behind_first = end;
             }
             if shape.any < end {
                 shape.any = end;
