@@ -92,6 +92,7 @@
 compile_error!("jobs use Linux's namespaces, FUSE and /proc: this crate is for Linux");
 
 mod checkpoints;
+pub mod container;
 pub mod contract;
 mod data;
 mod error;
