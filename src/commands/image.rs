@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "IMAGE")]
     base: Option<String>,
     /// Build the image under this name, with docker or buildah, whichever is installed
-    #[arg(long, value_name = "NAME:TAG")]
+    #[arg(long, value_name = "NAME:TAG", value_parser = tagged)]
     build: Option<String>,
     /// Run the image's entry point on an /opt/ml that is made of DIR/job.toml: in a container after --build with docker,
     /// else without one, here
@@ -91,6 +91,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An image's name with a tag, so that a job says which one it means.
+fn tagged(text: &str) -> Result<String, String> {
+    match text.starts_with('-') || !text.rsplit('/').next().unwrap_or_default().contains(':') {
+        true => Err("give a name and a tag, as flowers:1".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
 /// What builds images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Builder {
@@ -109,12 +117,6 @@ impl Builder {
 
 /// Builds the image with what is installed.
 fn build(dir: &Path, tag: &str) -> Result<Builder, Box<dyn Error>> {
-    if tag.starts_with('-') || !tag.contains(':') {
-        let text = format!(
-            "--build {tag}: give a name and a tag, as flowers:1, so that a job says which image it means"
-        );
-        return Err(Usage(text).into());
-    }
     let installed = [Builder::Docker, Builder::Buildah]
         .into_iter()
         .find(|builder| on_path(builder.name()).is_some());

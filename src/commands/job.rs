@@ -128,7 +128,7 @@ enum Command {
     /// The channel train, with val if there is one, is the data set, and hyperparameters are options of `stokehold train`. The
     /// run is kept with the checkpoints and resumed from there; at the end the model is in SM_MODEL_DIR, and the run without its
     /// checkpoints in SM_OUTPUT_DATA_DIR.
-    Trainer(trainer::Args),
+    Trainer,
 }
 
 /// How often to poll a job of another process.
@@ -231,7 +231,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Container(asked) => container::run(&asked),
-        Command::Trainer(asked) => trainer::run(&asked),
+        Command::Trainer => trainer::run(),
     }
 }
 

@@ -53,7 +53,7 @@ impl<'a> Script<'a> {
             )));
         }
         // It is written into the Dockerfile.
-        for (option, text) in [("--wheel", &*name), ("--entry-point", file)] {
+        for (option, text) in [("--wheel", &*name), ("--entry-point", file.as_str())] {
             let fine = |c: char| c.is_ascii_alphanumeric() || "._+-/".contains(c);
             if !text.chars().all(fine) {
                 return Err(Usage(format!(

@@ -9,20 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use clap::Args as ClapArgs;
 use serde_json::Value;
 use stokehold_train::run::RunFolder;
 
 use crate::failure::Usage;
 use crate::files::named;
 use crate::supervise::{self, Signals};
-
-#[derive(Debug, ClapArgs)]
-pub struct Args {
-    /// The hyperparameters as a script gets them, which are read from the variables
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    ignored: Vec<std::ffi::OsString>,
-}
 
 /// Options of `stokehold train` that a job determines.
 const OF_THE_JOB: [&str; 7] = [
@@ -42,7 +34,7 @@ const RUN: &str = "run";
 ///
 /// # Errors
 /// A variable is missing, a channel or a hyperparameter is none of the trainer's; a file cannot be written.
-pub fn run(_: &Args) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run() -> Result<ExitCode, Box<dyn Error>> {
     let runs = PathBuf::from(variable("SM_CHECKPOINT_DIR")?);
     let (model, output) = (variable("SM_MODEL_DIR")?, variable("SM_OUTPUT_DATA_DIR")?);
     let signals = Signals::block()?;
