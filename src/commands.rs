@@ -7,6 +7,7 @@ pub mod dataset;
 pub mod devices;
 pub mod evaluate;
 pub mod explain;
+pub mod image;
 pub mod job;
 pub mod launch;
 pub mod predict;

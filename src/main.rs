@@ -81,6 +81,8 @@ enum Command {
     Scale(commands::scale::Args),
     /// Run a training script as SageMaker would, and look at what was run.
     Job(commands::job::Args),
+    /// Write a Dockerfile and its context for training on SageMaker, with Stokehold's trainer or a script.
+    Image(commands::image::Args),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
     Bench(commands::bench::Args),
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Scale(args) => commands::scale::run(&args),
         Command::Job(args) => commands::job::run(args),
+        Command::Image(args) => commands::image::run(&args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
         Command::Devices(args) => commands::devices::run(&args),

@@ -4,8 +4,10 @@
 
 mod at_sagemaker;
 pub mod at_slurm;
+mod container;
 mod run;
 mod show;
+mod trainer;
 
 use crate::terminal;
 use std::error::Error;
@@ -115,6 +117,18 @@ enum Command {
     },
     /// Print the JSON schema of job files, for editors.
     Schema,
+    /// Run the script that SageMaker's /opt/ml describes: the entry point of images that `stokehold image` makes.
+    ///
+    /// It does what SageMaker's training toolkit does, without Python: folders, code, variables and arguments, signals, the
+    /// exit code, and the files output/success and output/failure. SAGEMAKER_BASE_DIR names another folder than /opt/ml,
+    /// SAGEMAKER_PROGRAM the script where no hyperparameter does.
+    Container(container::Args),
+    /// Train with Stokehold's own trainer, as the script of a job.
+    ///
+    /// The channel train, with val if there is one, is the data set, and hyperparameters are options of `stokehold train`. The
+    /// run is kept with the checkpoints and resumed from there; at the end the model is in SM_MODEL_DIR, and the run without its
+    /// checkpoints in SM_OUTPUT_DATA_DIR.
+    Trainer,
 }
 
 /// How often to poll a job of another process.
@@ -216,6 +230,8 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             terminal::json(&Job::schema())?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Container(asked) => container::run(&asked),
+        Command::Trainer => trainer::run(),
     }
 }
 

@@ -204,6 +204,16 @@ pub fn profiler_config(job: &Job) -> Value {
     facts
 }
 
+/// The files of `input/config` of an instance, by their names.
+pub fn configuration(job: &Job, instance: &Instance) -> [(&'static str, Value); 4] {
+    [
+        ("hyperparameters.json", hyperparameters_json(job, instance)),
+        ("inputdataconfig.json", input_data_config(job)),
+        ("resourceconfig.json", resource_config(job, instance)),
+        ("profilerconfig.json", profiler_config(job)),
+    ]
+}
+
 fn group(job: &Job) -> Value {
     json!({"instance_group_name": GROUP, "instance_type": job.instance_type, "hosts": hosts(job)})
 }

@@ -7,8 +7,10 @@ use crate::SageMakerError;
 /// The account whose registry has the images in most regions.
 const USUAL: &str = "763104351884";
 
-/// The regions of [`USUAL`], and the accounts of the others, as SageMaker's Python SDK lists them for PyTorch's and
-/// TensorFlow's images of training.
+/// The regions of [`USUAL`], and the accounts of the others, as SageMaker's Python SDK 2.257.7 lists them for PyTorch's and
+/// TensorFlow's images of training. Compared with what its `image_uris.retrieve` answers for all 112 pairs of a version and a
+/// Python in two regions, for nine versions in all their regions, 42, and for 13 types of machines: from [`OLDEST`] on they agree, but for the
+/// isolated regions (`us-iso-..`), whose services have addresses of their own.
 const USUAL_REGIONS: [&str; 16] = [
     "ap-northeast-1",
     "ap-northeast-2",
@@ -27,7 +29,7 @@ const USUAL_REGIONS: [&str; 16] = [
     "us-west-1",
     "us-west-2",
 ];
-const OTHERS: [(&str, &str); 21] = [
+const OTHERS: [(&str, &str); 22] = [
     ("af-south-1", "626614931356"),
     ("ap-east-1", "871362719292"),
     ("ap-east-2", "975050140332"),
@@ -36,6 +38,7 @@ const OTHERS: [(&str, &str); 21] = [
     ("ap-southeast-3", "907027046896"),
     ("ap-southeast-4", "457447274322"),
     ("ap-southeast-5", "550225433462"),
+    ("ap-southeast-6", "633930458069"),
     ("ap-southeast-7", "590183813437"),
     ("ca-west-1", "204538143572"),
     ("cn-north-1", "727897471807"),
@@ -50,6 +53,9 @@ const OTHERS: [(&str, &str); 21] = [
     ("us-gov-east-1", "446045086412"),
     ("us-gov-west-1", "442386744353"),
 ];
+
+/// The first versions of PyTorch and TensorFlow whose images are in these registries under the names of today.
+const OLDEST: [[u32; 3]; 2] = [[1, 2, 0], [1, 14, 0]];
 
 /// The image that the section names, or that is made of its framework.
 pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Result<String, SageMakerError> {
@@ -70,13 +76,21 @@ pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Resul
             );
         }
     };
-    let is_version = version.split('.').count() == 3
-        && version
-            .split('.')
-            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    if !is_version {
+    let numbers: Option<Vec<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
+    let Some(numbers) = numbers.filter(|numbers| numbers.len() == 3 && !version.contains('+')) else {
         return input(format!(
             "[sagemaker] framework-version = \"{version}\" is no whole version; give one such as 2.6.0"
+        ));
+    };
+    let (name, oldest) = match framework {
+        Framework::Pytorch => ("pytorch-training", OLDEST[0]),
+        Framework::Tensorflow => ("tensorflow-training", OLDEST[1]),
+    };
+    if numbers[..] < oldest[..] {
+        let [major, minor, patch] = oldest;
+        return input(format!(
+            "[sagemaker] framework-version = \"{version}\" has an image of another kind; take {major}.{minor}.{patch} or a newer \
+             one, or give image = \"..\""
         ));
     }
     let digits = python.strip_prefix("py").unwrap_or_default();
@@ -99,23 +113,24 @@ pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Resul
             "[sagemaker] the images for {machine} are not known here; give image = \"..\""
         ));
     };
-    let name = match framework {
-        Framework::Pytorch => "pytorch-training",
-        Framework::Tensorflow => "tensorflow-training",
-    };
     let china = if region.starts_with("cn-") { ".cn" } else { "" };
     Ok(format!(
         "{account}.dkr.ecr.{region}.amazonaws.com{china}/{name}:{version}-{processor}-{python}"
     ))
 }
 
-/// Which kind of image a type of machine wants: `ml.g5.xlarge` has a GPU of NVIDIA. None for AWS's own chips.
+/// Which kind of image a type of machine wants: `ml.g5.xlarge` has a GPU of NVIDIA. None for AWS's own chips: Trainium,
+/// Inferentia, and Graviton, which `ml.c6g.xlarge` has.
 fn processor(machine: &str) -> Option<&'static str> {
     let family = machine.strip_prefix("ml.")?.split('.').next()?;
-    let letters: String = family.chars().take_while(char::is_ascii_alphabetic).collect();
-    match letters.as_str() {
-        "p" | "g" => Some("gpu"),
-        "c" | "m" | "r" | "t" => Some("cpu"),
-        _ => None,
+    let after = family.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let is_graviton = after
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .starts_with('g');
+    match family {
+        "" => None,
+        _ if is_graviton || family.starts_with("inf") || family.starts_with("trn") => None,
+        _ if family.starts_with(['p', 'g']) => Some("gpu"),
+        _ => Some("cpu"),
     }
 }

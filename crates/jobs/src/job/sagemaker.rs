@@ -15,8 +15,8 @@ pub struct OnSageMaker {
     /// The region: `eu-west-1`. Default: `AWS_REGION`, or that of the profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The image, in a registry that the role may read. It has SageMaker's training toolkit. Default: made of `framework`,
-    /// `framework-version` and `python-version`.
+    /// The image, in a registry that the role may read. It has SageMaker's training toolkit, or is one of `stokehold image`.
+    /// Default: made of `framework`, `framework-version` and `python-version`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The framework of one of AWS's own images; in place of `image`. Default: the image is `image`.

@@ -60,15 +60,7 @@ impl Runner<'_> {
                 fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
             }
             let config = instance.base.join("input/config");
-            for (file, value) in [
-                (
-                    "hyperparameters.json",
-                    contract::hyperparameters_json(job, &instance),
-                ),
-                ("inputdataconfig.json", contract::input_data_config(job)),
-                ("resourceconfig.json", contract::resource_config(job, &instance)),
-                ("profilerconfig.json", contract::profiler_config(job)),
-            ] {
+            for (file, value) in contract::configuration(job, &instance) {
                 let path = config.join(file);
                 fs::write(&path, value.to_string()).map_err(JobError::io(&path))?;
             }

@@ -1,5 +1,6 @@
 //! Requests against botocore's model of SageMaker, hyperparameters against the training toolkit's own decoder.
 
+mod bad;
 mod calls;
 mod follows;
 mod moto;

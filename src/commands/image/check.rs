@@ -1,0 +1,215 @@
+//! Runs an image's entry point on an `/opt/ml` that is made of the context's job file.
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use stokehold_jobs::container::{BASE_VARIABLE, PROGRAM_VARIABLE};
+use stokehold_jobs::contract::{self, Instance};
+use stokehold_jobs::{Job, Place};
+use tempfile::TempDir;
+
+use super::{Builder, started};
+use crate::failure::Usage;
+use crate::files::named;
+use crate::terminal::{self, note};
+
+/// Hyperparameters by which this program says where the code is. A request of another client has none of them, and the image
+/// knows by itself.
+const OF_THE_CODE: [&str; 2] = ["sagemaker_program", "sagemaker_submit_directory"];
+
+/// Checks the image; `built` is what built it, and its name.
+///
+/// # Errors
+/// The job file is wrong, or names data that is not on this machine; the entry point failed, or left no mark of its success.
+pub fn run(dir: &Path, built: Option<(Builder, &str)>) -> Result<ExitCode, Box<dyn Error>> {
+    let job = Job::read(&dir.join("job.toml"))?;
+    job.check()?;
+    let made = Made::new(&job)?;
+    let mut command = match built {
+        Some((Builder::Docker, tag)) => made.in_docker(tag, &job),
+        _ => made.here(dir, &job)?,
+    };
+    if !matches!(built, Some((Builder::Docker, _))) {
+        note!(
+            "note: the entry point runs here, without a container: with this machine's programs, user and files, and its code, \
+             configuration and folders below {}",
+            made.base.display()
+        );
+    }
+    started(&mut command)?;
+    let there = |file: &str| made.base.join(file).exists();
+    if !there("output/success") || there("output/failure") {
+        return Err("the entry point ended with 0, and left no output/success, or an output/failure".into());
+    }
+    let model = below(&made.base.join("model"))?;
+    match model.is_empty() {
+        true => note!("note: the script left nothing in SM_MODEL_DIR, so there is no model.tar.gz"),
+        false => writeln!(terminal::out(), "model: {}", model.join(", "))?,
+    }
+    writeln!(terminal::out(), "the entry point keeps the contract")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A made `/opt/ml`, which is removed when it is dropped.
+struct Made {
+    _folder: TempDir,
+    base: PathBuf,
+    /// Channels: their names, and folders of this machine.
+    channels: Vec<(String, PathBuf)>,
+}
+
+impl Made {
+    fn new(job: &Job) -> Result<Self, Box<dyn Error>> {
+        let mut channels = Vec::new();
+        for (name, channel) in &job.channels {
+            match fs::canonicalize(&channel.uri) {
+                Ok(path) if path.is_dir() => channels.push((name.clone(), path)),
+                _ => {
+                    let text = format!(
+                        "channel {name}: {} is no folder of this machine; put a small data set there, or name one in job.toml",
+                        channel.uri
+                    );
+                    return Err(Usage(text).into());
+                }
+            }
+        }
+        let folder = tempfile::Builder::new().prefix("stokehold-image-").tempdir()?;
+        // A container's user has to get into it.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+        let base = folder.path().canonicalize()?;
+        let place = Place::here();
+        let instance = Instance {
+            job: job.name_or_made(),
+            rank: 0,
+            base: base.clone(),
+            cpus: place.cores.len(),
+            gpus: place.gpus.len(),
+            address: contract::host(0),
+            port: 0,
+            interface: "lo".to_owned(),
+        };
+        for folder in instance.folders() {
+            fs::create_dir_all(&folder).map_err(|error| named(&folder, &error))?;
+        }
+        let one = Job {
+            instances: 1,
+            ..job.clone()
+        };
+        for (file, mut value) in contract::configuration(&one, &instance) {
+            if let Some(all) = value.as_object_mut() {
+                all.retain(|name, _| !OF_THE_CODE.contains(&name.as_str()));
+            }
+            let path = base.join("input/config").join(file);
+            fs::write(&path, value.to_string()).map_err(|error| named(&path, &error))?;
+        }
+        Ok(Self {
+            _folder: folder,
+            base,
+            channels,
+        })
+    }
+
+    /// The image's entry point as SageMaker starts it. /opt/ml/code is the image's own.
+    fn in_docker(&self, tag: &str, job: &Job) -> Command {
+        let mut command = Command::new("docker");
+        command.args(["run", "--rm"]);
+        for (name, value) in variables(job) {
+            // Without a value docker takes that of its own environment, and no secret is in its arguments.
+            command.env(&name, value).args(["--env", &name]);
+        }
+        let mut mount = |from: &Path, to: String| {
+            let mut word = OsString::from("type=bind,source=");
+            word.push(from);
+            word.push(format!(",target=/opt/ml/{to}"));
+            command.arg("--mount").arg(word);
+        };
+        for folder in ["input/config", "model", "output", "checkpoints"] {
+            mount(&self.base.join(folder), folder.to_owned());
+        }
+        for (name, folder) in &self.channels {
+            mount(folder, format!("input/data/{name},readonly"));
+        }
+        command.args([tag, "train"]);
+        command
+    }
+
+    /// The entry point without a container.
+    fn here(&self, dir: &Path, job: &Job) -> Result<Command, Box<dyn Error>> {
+        for (name, folder) in &self.channels {
+            let link = self.base.join("input/data").join(name);
+            symlink(folder, &link).map_err(|error| named(&link, &error))?;
+        }
+        let code = self.base.join("code");
+        copy(&dir.join("code"), &code)?;
+        let own = dir.join("stokehold");
+        let program = if own.is_file() {
+            own.canonicalize()?
+        } else {
+            env::current_exe()?
+        };
+        // The script starts it by its name, too.
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = program
+            .parent()
+            .map(Path::to_owned)
+            .into_iter()
+            .chain(env::split_paths(&path));
+        let path = env::join_paths(folders)?;
+        let mut command = Command::new(program);
+        command
+            .args(["job", "container", "train"])
+            .envs(variables(job))
+            .env(BASE_VARIABLE, &self.base)
+            .env(PROGRAM_VARIABLE, job.entry_point.name())
+            .env("PATH", path);
+        Ok(command)
+    }
+}
+
+/// The variables of the container beside those of its image.
+fn variables(job: &Job) -> Vec<(String, String)> {
+    let name = ("TRAINING_JOB_NAME".to_owned(), job.name_or_made());
+    let own = job
+        .environment
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    std::iter::once(name).chain(own).collect()
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to).map_err(|error| named(to, &error))?;
+    for entry in fs::read_dir(from).map_err(|error| named(from, &error))? {
+        let entry = entry?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        match path.is_dir() {
+            true => copy(&path, &target)?,
+            false => fs::copy(&path, &target)
+                .map(drop)
+                .map_err(|error| named(&path, &error))?,
+        }
+    }
+    Ok(())
+}
+
+/// The names of all files below a folder, in their order.
+fn below(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).map_err(|error| named(&next, &error))? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => names.push(path.strip_prefix(folder).unwrap_or(&path).display().to_string()),
+            }
+        }
+    }
+    names.sort();
+    Ok(names)
+}
