@@ -8,6 +8,8 @@
 //!                                          ──► it is not: again, with the same name, of which there is never a second job
 //! ```
 
+mod progress;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -78,6 +78,7 @@ mod plan;
 mod random;
 pub mod report;
 pub mod run;
+pub mod sagemaker;
 mod space;
 mod spec;
 mod stopping;

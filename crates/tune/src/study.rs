@@ -363,7 +363,7 @@ impl Study {
     }
 
     /// Running trials whose process has died.
-    fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
+    pub(crate) fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
         let Some(place) = &self.place else {
             return Ok(Vec::new());
         };

@@ -2,6 +2,7 @@
 
 mod insight;
 mod journal;
+mod sagemaker;
 mod spaces;
 mod strategies;
 mod studies;
