@@ -49,12 +49,6 @@ impl CreateTrainingJob {
             )
         };
         let name = &self.training_job_name;
-        let is_name = |name: &str, most: usize| {
-            (1..=most).contains(&name.len())
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-                && !name.starts_with('-')
-                && !name.ends_with('-')
-        };
         require(
             is_name(name, 63),
             "TrainingJobName",
@@ -271,6 +265,14 @@ impl CreateTrainingJob {
         }
         Ok(())
     }
+}
+
+/// Whether this is a name of at most so many letters, digits, and hyphens between them.
+pub(crate) fn is_name(name: &str, most: usize) -> bool {
+    (1..=most).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.

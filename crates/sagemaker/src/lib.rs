@@ -47,6 +47,7 @@ mod image;
 mod plan;
 mod request;
 mod source;
+mod tuning;
 
 pub use answer::{
     JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
@@ -54,7 +55,7 @@ pub use answer::{
 };
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
-pub use error::SageMakerError;
+pub use error::{Resource, SageMakerError};
 pub use follow::{News, follow};
 pub use hyperparameters::encode_hyperparameters;
 pub use plan::Plan;
@@ -65,6 +66,12 @@ pub use request::{
     StoppingCondition, Tag, VpcConfig,
 };
 pub use source::Source;
+pub use tuning::{
+    CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
+    HyperbandConfig, JobDefinition, NotImproving, NumberRange, Objective, ObjectiveType, ParameterRanges,
+    ParentJob, ResourceLimits, ScalingType, TunedJob, TunedValue, TuningJob, TuningJobConfig, TuningStrategy,
+    WarmStart, WarmStartType,
+};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -31,7 +31,10 @@ pub fn stop() -> std::io::Result<&'static AtomicBool> {
 /// The account, in the region that is asked for, or in the job's.
 pub fn client(plan: &Plan, region: Option<&str>) -> Result<Client, Box<dyn Error>> {
     let section = stokehold_sagemaker::Plan::section(&plan.job)?;
-    let options = Options { retry: RETRY, ..Options::default() };
+    let options = Options {
+        retry: RETRY,
+        ..Options::default()
+    };
     Ok(Client::open(region.or(section.region.as_deref()), &options)?)
 }
 
@@ -74,7 +77,9 @@ pub fn check_place(folder: &Path, history: &History, is_there: bool) -> Result<(
     let is_kept = Kept::is_in(folder);
     let folder = folder.display();
     match (is_kept, is_there) {
-        (true, false) => Err(Usage(format!("{folder}: the trials of this study are jobs on SageMaker; add --on sagemaker"))),
+        (true, false) => Err(Usage(format!(
+            "{folder}: the trials of this study are jobs on SageMaker; add --on sagemaker"
+        ))),
         (false, true) if !history.trials.is_empty() => Err(Usage(format!(
             "{folder}: trials of this study ran here, and those that are left cannot go on elsewhere; leave --on sagemaker out"
         ))),
@@ -92,14 +97,21 @@ pub fn run(folder: &Path, region: Option<&str>, torn: Option<Torn>) -> Result<Ex
     }
     let kept = Kept::load(folder)?;
     if let Some(region) = region.filter(|region| *region != kept.region) {
-        let text = format!("the study's jobs are in {}, not in {region}; leave --region out", kept.region);
+        let text = format!(
+            "the study's jobs are in {}, not in {region}; leave --region out",
+            kept.region
+        );
         return Err(Usage(text).into());
     }
     let client = client(&plan, Some(&kept.region))?;
     let mut watch = Watch::new();
     super::say_beginning(&watch, &study, torn.as_ref());
     watch.say(&format!("its jobs are {}-NNN in {}", kept.name, kept.region));
-    let account = Account { client: &client, options: &Options::default(), look: LOOK };
+    let account = Account {
+        client: &client,
+        options: &Options::default(),
+        look: LOOK,
+    };
     let ending = sagemaker::run(study, &plan, folder, &account, stop()?, &mut |news, history| {
         watch.see(&news, history)
     });
@@ -109,14 +121,26 @@ pub fn run(folder: &Path, region: Option<&str>, torn: Option<Torn>) -> Result<Ex
     match ending {
         Ending::Interrupted => {
             for job in sagemaker::jobs(folder, &history)? {
-                let stop = ["job", "stop", job.as_str(), "--on", "sagemaker", "--region", kept.region.as_str()];
+                let stop = [
+                    "job",
+                    "stop",
+                    job.as_str(),
+                    "--on",
+                    "sagemaker",
+                    "--region",
+                    kept.region.as_str(),
+                ];
                 let stop = shell::again(stop.map(std::ffi::OsStr::new));
                 writeln!(terminal::err(), "job {job} goes on; this stops it: {stop}")?;
             }
             super::interrupted(folder, &["--on", "sagemaker"])
         }
         Ending::Finished(end) => {
-            let best = history.best().map(|best| sagemaker::job(folder, best.number)).transpose()?.flatten();
+            let best = history
+                .best()
+                .map(|best| sagemaker::job(folder, best.number))
+                .transpose()?
+                .flatten();
             super::finished(&history, &format!("over: {end}"), best)
         }
     }
