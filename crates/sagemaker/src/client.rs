@@ -9,6 +9,7 @@
 //! ```
 
 mod progress;
+mod transform;
 mod tuning;
 
 use std::collections::BTreeMap;
@@ -337,6 +338,22 @@ impl Client {
             .map_err(|(trouble, tried)| match job {
                 Some(name) if trouble.is_missing() => self.no_such(Resource::TrainingJob, name),
                 _ => self.sagemaker.error(operation, trouble, tried),
+            })
+    }
+
+    /// As [`asked`](Self::asked), about something that has a name of its own.
+    fn asked_of<A: DeserializeOwned>(
+        &self,
+        what: Resource,
+        operation: &str,
+        request: &impl Serialize,
+        name: &str,
+    ) -> Result<A, SageMakerError> {
+        self.sagemaker
+            .call(operation, request)
+            .map_err(|(trouble, tried)| match trouble.is_missing() {
+                true => self.no_such(what, name),
+                false => self.sagemaker.error(operation, trouble, tried),
             })
     }
 

@@ -47,6 +47,7 @@ mod image;
 mod plan;
 mod request;
 mod source;
+mod transform;
 mod tuning;
 
 pub use answer::{
@@ -66,6 +67,11 @@ pub use request::{
     StoppingCondition, Tag, VpcConfig,
 };
 pub use source::Source;
+pub use transform::{
+    AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JoinSource,
+    OutputPlace, SplitType, TransformData, TransformInput, TransformJob, TransformObjects, TransformOutput,
+    TransformResources, TransformSource,
+};
 pub use tuning::{
     CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
     HyperbandConfig, JobDefinition, NotImproving, NumberRange, Objective, ObjectiveType, ParameterRanges,

@@ -86,11 +86,12 @@ pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<Ex
             interrupt::say(&error.to_string());
         }
     })?;
-    let job = follow(&client, &name).map_err(|error| {
+    let followed = follow(&client, &name);
+    if followed.is_err() {
         let again = again("status", &name, client.region());
-        format!("{error}; unless it has ended, tuning job {name} goes on: {again}")
-    })?;
-    end(&client, &job)
+        writeln!(terminal::err(), "unless it has ended, tuning job {name} goes on; this shows it: {again}")?;
+    }
+    end(&client, &followed?)
 }
 
 fn again(command: &str, name: &str, region: &str) -> String {

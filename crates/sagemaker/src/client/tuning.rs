@@ -62,6 +62,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn describe_tuning_job(&self, name: &str) -> Result<TuningJob, SageMakerError> {
         self.asked_of(
+            Resource::TuningJob,
             "DescribeHyperParameterTuningJob",
             &json!({"HyperParameterTuningJobName": name}),
             name,
@@ -85,8 +86,12 @@ impl Client {
             if let Some(token) = &token {
                 request["NextToken"] = json!(token);
             }
-            let page: TunedPage =
-                self.asked_of("ListTrainingJobsForHyperParameterTuningJob", &request, name)?;
+            let page: TunedPage = self.asked_of(
+                Resource::TuningJob,
+                "ListTrainingJobsForHyperParameterTuningJob",
+                &request,
+                name,
+            )?;
             found.extend(page.training_job_summaries);
             // The same token again would be asked for for ever.
             if page.next_token.is_none() || page.next_token == token {
@@ -102,7 +107,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn stop_tuning_job(&self, name: &str) -> Result<(), SageMakerError> {
         let request = json!({"HyperParameterTuningJobName": name});
-        match self.asked_of::<Value>("StopHyperParameterTuningJob", &request, name) {
+        match self.asked_of::<Value>(Resource::TuningJob, "StopHyperParameterTuningJob", &request, name) {
             Err(SageMakerError::Refused { .. })
                 if self
                     .describe_tuning_job(name)?
@@ -113,19 +118,5 @@ impl Client {
             }
             stopped => stopped.map(drop),
         }
-    }
-
-    fn asked_of<A: serde::de::DeserializeOwned>(
-        &self,
-        operation: &str,
-        request: &Value,
-        name: &str,
-    ) -> Result<A, SageMakerError> {
-        self.sagemaker
-            .call(operation, request)
-            .map_err(|(trouble, tried)| match trouble.is_missing() {
-                true => self.no_such(Resource::TuningJob, name),
-                false => self.sagemaker.error(operation, trouble, tried),
-            })
     }
 }

@@ -2,6 +2,7 @@
 
 mod insight;
 mod journal;
+mod native;
 mod sagemaker;
 mod spaces;
 mod strategies;
