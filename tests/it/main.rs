@@ -26,6 +26,7 @@ mod reference;
 mod report;
 mod runs;
 mod sagemaker;
+mod sagemaker_tune;
 mod scale;
 mod script;
 mod serve;

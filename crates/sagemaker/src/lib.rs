@@ -57,7 +57,7 @@ pub use answer::{
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
 pub use error::{Resource, SageMakerError};
-pub use follow::{News, follow};
+pub use follow::{News, follow, follow_tuning};
 pub use hyperparameters::encode_hyperparameters;
 pub use plan::Plan;
 pub use request::{

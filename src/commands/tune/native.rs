@@ -1,16 +1,14 @@
 //! A study as one tuning job of SageMaker's own: made, followed, shown, stopped, and turned back into a study's file.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use stokehold_objects::Options;
-use stokehold_sagemaker::{Client, JobStatus, ObjectiveType, SageMakerError, TunedJob, TuningJob};
+use stokehold_sagemaker::{Client, JobStatus, ObjectiveType, TunedJob, TuningJob, follow_tuning};
 use stokehold_tune::sagemaker::{Imported, Native, decoded};
 use stokehold_tune::{Plan, in_words, short};
 
@@ -86,10 +84,16 @@ pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<Ex
             interrupt::say(&error.to_string());
         }
     })?;
-    let followed = follow(&client, &name);
+    let followed = follow_tuning(&client, &name, LOOK, &mut |ended| {
+        // The reader may go away; the job continues.
+        let _ = writeln!(terminal::err(), "{}", line(ended));
+    });
     if followed.is_err() {
         let again = again("status", &name, client.region());
-        writeln!(terminal::err(), "unless it has ended, tuning job {name} goes on; this shows it: {again}")?;
+        writeln!(
+            terminal::err(),
+            "unless it has ended, tuning job {name} goes on; this shows it: {again}"
+        )?;
     }
     end(&client, &followed?)
 }
@@ -97,25 +101,6 @@ pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<Ex
 fn again(command: &str, name: &str, region: &str) -> String {
     let words = ["tune", command, name, "--on", "sagemaker", "--region", region];
     shell::again(words.map(std::ffi::OsStr::new))
-}
-
-/// Says what happens until the end.
-fn follow(client: &Client, name: &str) -> Result<TuningJob, SageMakerError> {
-    let mut ended = BTreeSet::new();
-    loop {
-        // The state is older than the list, so that the last training jobs are not missed.
-        let job = client.describe_tuning_job(name)?;
-        for one in client.tuned_jobs(name)? {
-            if one.training_job_status.is_final() && ended.insert(one.training_job_name.clone()) {
-                // The reader may go away; the job continues.
-                let _ = writeln!(terminal::err(), "{}", line(&one));
-            }
-        }
-        if job.hyper_parameter_tuning_job_status.is_final() {
-            return Ok(job);
-        }
-        thread::sleep(LOOK);
-    }
 }
 
 fn word(status: &JobStatus) -> String {

@@ -7,7 +7,7 @@ use stokehold_sagemaker::{
     CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
     HyperbandConfig, JobDefinition, JobStatus, NotImproving, NumberRange, Objective, ObjectiveType,
     ParameterRanges, ParentJob, ResourceLimits, SageMakerError, ScalingType, TuningJobConfig, TuningStrategy,
-    WarmStart, WarmStartType,
+    WarmStart, WarmStartType, follow_tuning,
 };
 
 use crate::moto::Moto;
@@ -414,4 +414,31 @@ fn moto_has_the_tuning_job_that_was_asked_for() {
     assert_eq!(job.hyper_parameter_tuning_job_status, JobStatus::Completed);
     let taken = client.require_free_tuning_job("flowers-0123abcd").unwrap_err();
     assert!(matches!(taken, SageMakerError::NameTaken { .. }), "{taken}");
+}
+
+#[test]
+fn the_training_jobs_of_a_followed_tuning_job_are_told_once_when_they_end() {
+    let stub = Stub::start(|request, before| match request.operation.as_str() {
+        "DescribeHyperParameterTuningJob" => Reply::Json(
+            200,
+            described(if before < 3 { "InProgress" } else { "Completed" }),
+        ),
+        _ => {
+            let jobs = (0..3).map(|number| {
+                let status = if number < before { "Completed" } else { "InProgress" };
+                json!({"TrainingJobName": format!("flowers-{number}"), "TrainingJobStatus": status, "CreationTime": 1.6e9})
+            });
+            Reply::Json(200, json!({"TrainingJobSummaries": jobs.collect::<Vec<_>>()}))
+        }
+    });
+    let mut told = Vec::new();
+    let look = Duration::from_millis(20);
+    let job = follow_tuning(&stub.client(TIME), "flowers-0123abcd", look, &mut |job| {
+        told.push(job.training_job_name.clone());
+    });
+    assert_eq!(
+        job.unwrap().hyper_parameter_tuning_job_status,
+        JobStatus::Completed
+    );
+    assert_eq!(told, ["flowers-0", "flowers-1", "flowers-2"]);
 }
