@@ -13,8 +13,11 @@
 //! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
 //! buckets are opened with; this crate adds the types, the retries and what an answer means.
 //!
+//! [`CreateTuningJob`] and [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for tuning and batch
+//! transform; who makes them of a study or of options is above this crate.
+//!
 //! # When the network fails
-//! A job's name is its token: within an account and region there is never a second job of the same name. So after a
+//! A name is a token: within an account and region there is never a second job of the same name. So after a
 //! request without an answer, [`Client::create`] asks for the name, and sends the request again if there is no such
 //! job. It returns the job, or says that there is none, or, if nothing could be asked until the end, that it does not
 //! know ([`SageMakerError::Unclear`]); then the same request with the same name is safe.

@@ -54,7 +54,7 @@ pub use native::{Native, decoded};
 use trial::Running;
 
 /// The pause between two turns of the loop: how soon a stop is seen.
-const TURN: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(200);
 
 /// How often a job that has ended is looked at for late lines, at most.
 const LAST: u32 = 6;
@@ -124,7 +124,7 @@ pub struct Account<'a> {
 /// The journal cannot be written; the account does not allow something, or refuses it; the code cannot be uploaded. A trial
 /// that fails is no error.
 pub fn run(
-    study: Study,
+    mut study: Study,
     plan: &Plan,
     folder: &Path,
     account: &Account<'_>,
@@ -141,6 +141,8 @@ pub fn run(
         kept.source = Some(upload(plan, &kept, account.options)?);
         kept.save(folder)?;
     }
+    // The jobs go on when this process dies.
+    study.runs_elsewhere();
     let mut tuner = Tuner {
         study,
         plan,
@@ -149,6 +151,7 @@ pub fn run(
         kept,
         regex,
         running: BTreeMap::new(),
+        is_said: false,
         is_unanswered: false,
         show,
     };
@@ -186,7 +189,8 @@ struct Tuner<'a> {
     kept: Kept,
     regex: Regex,
     running: BTreeMap<usize, Running>,
-    /// Whether the account did not answer the last time.
+    /// Whether it is said that the account does not answer, and whether it did not since the last look began.
+    is_said: bool,
     is_unanswered: bool,
     show: &'a mut dyn FnMut(News<'_>, &History),
 }
@@ -261,22 +265,19 @@ impl Tuner<'_> {
                 self.unanswered(&format!("trial {trial}: {error}"));
                 Ok(())
             }
-            done => {
-                self.is_unanswered = false;
-                done
-            }
+            done => done,
         }
     }
 
     /// Says once that the account does not answer.
     fn unanswered(&mut self, reason: &str) {
-        if !self.is_unanswered {
+        if !self.is_said {
             (self.show)(
                 News::Said(&format!("{reason}; it is tried again")),
                 self.study.history(),
             );
         }
-        self.is_unanswered = true;
+        (self.is_said, self.is_unanswered) = (true, true);
     }
 
     /// Whether the account has no more machines, while others of the study run, which will be free.
@@ -344,6 +345,7 @@ impl Tuner<'_> {
     }
 
     fn look_at_all(&mut self, stop: &AtomicBool) -> Result<(), TuneError> {
+        self.is_unanswered = false;
         let trials: Vec<usize> = self.running.keys().copied().collect();
         let mut in_progress = BTreeSet::new();
         // For a single trial, describing it costs no more.
@@ -363,6 +365,8 @@ impl Tuner<'_> {
             }
             self.patiently(trial, |tuner| tuner.look_at(trial, &in_progress))?;
         }
+        // The next trouble is said again.
+        self.is_said = self.is_unanswered;
         Ok(())
     }
 
@@ -375,7 +379,7 @@ impl Tuner<'_> {
             let trial = self.study.history().trials[number].clone();
             return self.find(&trial);
         }
-        if running.is_unwanted && !running.is_stopping {
+        if running.is_unwanted && !running.is_stopping && running.ended.is_none() {
             self.client.stop(running.name())?;
             running.is_stopping = true;
         }
@@ -467,13 +471,13 @@ impl Tuner<'_> {
         let Some(job) = &running.ended else {
             return Ok(());
         };
+        if let Some(reason) = running.broken.take() {
+            return self.fail(number, &reason);
+        }
         let last = final_value(job, &self.plan.study.objective);
         if running.looks < LAST && job.training_job_status == JobStatus::Completed && !running.has_all(last) {
             running.looks += 1;
             return Ok(());
-        }
-        if let Some(reason) = running.broken.take() {
-            return self.fail(number, &reason);
         }
         match job.training_job_status {
             JobStatus::Completed => {}

@@ -464,6 +464,29 @@ fn jobs_go_on_when_the_study_is_left_and_are_found_again() {
 }
 
 #[test]
+fn a_trial_outlives_any_number_of_processes_that_follow_it() {
+    let place = Place::new(&STUDY.replace("max-jobs = 4", "max-jobs = 1"), print);
+    let name = Kept::load(&place.folder()).unwrap().first(0);
+    fs::create_dir_all(place.folder().join("sagemaker")).unwrap();
+    fs::write(
+        place.folder().join("sagemaker/trial-0.json"),
+        json!([name]).to_string(),
+    )
+    .unwrap();
+    for _ in 0..3 {
+        // It ends without giving its trial back.
+        Study::open(&place.folder()).unwrap().ask().unwrap();
+    }
+    place.run().unwrap();
+    let history = place.history();
+    assert_eq!(
+        (history.counts().completed, history.trials[0].attempt),
+        (1, 4),
+        "{history:?}"
+    );
+}
+
+#[test]
 fn a_name_that_was_kept_without_its_job_is_used() {
     let place = Place::new(STUDY, print);
     let mut study = Study::open(&place.folder()).unwrap();
