@@ -331,12 +331,7 @@ impl CreateTuningJob {
             })
         };
         let name = &self.hyper_parameter_tuning_job_name;
-        if !is_name(name, 32) {
-            let reason = format!(
-                "'{name}' is not 1 to 32 letters, digits and hyphens between them; choose another name"
-            );
-            return wrong("HyperParameterTuningJobName", reason);
-        }
+        Self::check_name(name)?;
         let mut job = self.training_job_definition.as_job(name);
         job.tags.clone_from(&self.tags);
         job.check().map_err(|error| RequestError {
@@ -391,6 +386,22 @@ impl CreateTuningJob {
             }
         }
         Ok(())
+    }
+
+    /// Whether a tuning job can have this name.
+    ///
+    /// # Errors
+    /// It is not as SageMaker wants it.
+    pub fn check_name(name: &str) -> Result<(), RequestError> {
+        match is_name(name, 32) {
+            true => Ok(()),
+            false => Err(RequestError {
+                member: "HyperParameterTuningJobName".to_owned(),
+                reason: format!(
+                    "'{name}' is not 1 to 32 letters, digits and hyphens between them; choose another name"
+                ),
+            }),
+        }
     }
 
     fn check_ranges(&self) -> Result<(), RequestError> {

@@ -6,8 +6,8 @@ use serde_json::Value;
 use stokehold_sagemaker::{
     CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
     HyperbandConfig, JobDefinition, NotImproving, NumberRange, Objective, ObjectiveType, ParameterRanges,
-    ParentJob, Plan as Request, ResourceLimits, ScalingType, Source, TuningJobConfig, TuningStrategy,
-    WarmStart, WarmStartType, encode_hyperparameters,
+    ParentJob, Plan as Request, ResourceLimits, SageMakerError, ScalingType, Source, TuningJobConfig,
+    TuningStrategy, WarmStart, WarmStartType, encode_hyperparameters,
 };
 
 use super::kept::unique;
@@ -45,6 +45,7 @@ impl Native {
     /// # Errors
     /// [`TuneError::Input`] names everything that SageMaker's tuning has no counterpart of.
     pub fn new(plan: &Plan, name: &str, region: &str) -> Result<Self, TuneError> {
+        CreateTuningJob::check_name(name).map_err(SageMakerError::from)?;
         let spec = &plan.study;
         spec.check()?;
         let without = without_counterpart(plan);
@@ -108,9 +109,7 @@ impl Native {
             }),
             tags: sent.request.tags,
         };
-        request
-            .check()
-            .map_err(stokehold_sagemaker::SageMakerError::from)?;
+        request.check().map_err(SageMakerError::from)?;
         Ok(Self {
             request,
             source: sent.source,

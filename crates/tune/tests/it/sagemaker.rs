@@ -57,6 +57,8 @@ struct Job {
     request: Value,
     /// Lines that it has printed.
     lines: Vec<String>,
+    /// Whether it prints when its lines are read next: once a look.
+    is_due: bool,
     is_stopped: bool,
     failure: Option<String>,
     is_gone: bool,
@@ -121,6 +123,7 @@ fn answer(jobs: &Jobs, step: &mut Step, request: &Request) -> Reply {
         "ListTrainingJobs" => {
             let part = request.body["NameContains"].as_str().unwrap();
             assert_eq!(request.body["StatusEquals"], "InProgress");
+            jobs.values_mut().for_each(|job| job.is_due = true);
             let listed = jobs
                 .iter()
                 .filter(|(name, job)| name.contains(part) && job.status() == "InProgress" && !job.is_gone);
@@ -129,8 +132,9 @@ fn answer(jobs: &Jobs, step: &mut Step, request: &Request) -> Reply {
                 .collect();
             Reply::Json(200, json!({"TrainingJobSummaries": listed}))
         }
-        "DescribeTrainingJob" => match jobs.get(&name) {
+        "DescribeTrainingJob" => match jobs.get_mut(&name) {
             Some(job) if !job.is_gone => {
+                job.is_due = true;
                 let mut metrics = Vec::new();
                 let printed = job
                     .lines
@@ -175,7 +179,8 @@ fn answer(jobs: &Jobs, step: &mut Step, request: &Request) -> Reply {
             let at: usize = request.body["nextToken"]
                 .as_str()
                 .map_or(0, |token| token.parse().unwrap());
-            if at == job.lines.len() && job.status() == "InProgress" {
+            if at == job.lines.len() && job.is_due && job.status() == "InProgress" {
+                job.is_due = false;
                 step(&name, job);
             }
             // A line a page; the look that made it ends before it.
@@ -554,6 +559,10 @@ fn jobs_are_stopped_when_the_target_is_reached() {
 #[test]
 fn a_trial_that_goes_on_after_a_rung_is_a_further_job_with_its_checkpoints() {
     let study = STUDY
+        .replace(
+            "type = \"categorical\"\nvalues = [1, 2, 3, 4]",
+            "type = \"continuous\"\nmin = 1.0\nmax = 4.0",
+        )
         .replace("strategy = \"grid\"", "strategy = \"random\"\nseed = 3")
         .replace("max-jobs = 4", "max-jobs = 6")
         + "[study.early-stopping]\nrule = \"asha\"\n[study.rungs]\nmin-steps = 1\nmax-steps = 5\nreduction = 2\n";
