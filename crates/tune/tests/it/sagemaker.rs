@@ -141,8 +141,13 @@ fn answer(jobs: &Jobs, step: &mut Step, request: &Request) -> Reply {
                     .last()
                     .and_then(|line| line.split("loss=").nth(1)?.parse::<f64>().ok());
                 if let Some(value) = job.last.or(printed) {
-                    // SageMaker's numbers have 32 bits.
-                    metrics.push(json!({"MetricName": "loss", "Value": value as f32, "Timestamp": 1.6e9}));
+                    // SageMaker's numbers have 32 bits, and JSON has no NaN.
+                    let number = if value.is_nan() {
+                        json!("NaN")
+                    } else {
+                        json!(value as f32)
+                    };
+                    metrics.push(json!({"MetricName": "loss", "Value": number, "Timestamp": 1.6e9}));
                 }
                 let mut answer = json!({
                     "TrainingJobName": name, "TrainingJobArn": format!("arn:{name}"),
@@ -558,12 +563,20 @@ fn jobs_are_stopped_when_the_target_is_reached() {
 
 #[test]
 fn a_trial_that_goes_on_after_a_rung_is_a_further_job_with_its_checkpoints() {
+    // The third is stopped, and is one of the better half when all have been compared.
+    const LEVELS: [f64; 6] = [2.0, 1.0, 3.0, 4.0, 3.5, 3.9];
     let study = STUDY
         .replace(
             "type = \"categorical\"\nvalues = [1, 2, 3, 4]",
             "type = \"continuous\"\nmin = 1.0\nmax = 4.0",
         )
-        .replace("strategy = \"grid\"", "strategy = \"random\"\nseed = 3")
+        .replace(
+            "strategy = \"grid\"",
+            &format!(
+                "strategy = \"random\"\nenqueue = [{}]",
+                LEVELS.map(|level| format!("{{ level = {level:.1} }}")).join(", ")
+            ),
+        )
         .replace("max-jobs = 4", "max-jobs = 6")
         + "[study.early-stopping]\nrule = \"asha\"\n[study.rungs]\nmin-steps = 1\nmax-steps = 5\nreduction = 2\n";
     let place = Place::new(&study, |name, job| {
