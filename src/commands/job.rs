@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use clap::{Args as ClapArgs, Subcommand};
 use stokehold_jobs::{Job, Line, Record, Status, Store};
 
-use at_sagemaker::At;
+pub use at_sagemaker::At;
 
 use crate::failure::Usage;
 use crate::local::{Local, check_variable};

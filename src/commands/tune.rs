@@ -2,7 +2,10 @@
 //!
 //! Everything here calls the library `stokehold-tune`, and formats its results for a terminal.
 
+mod at_sagemaker;
 mod at_slurm;
+mod native;
+mod place;
 mod watch;
 
 use crate::terminal;
@@ -20,8 +23,10 @@ use stokehold_tune::{
     History, Limits, Outcome, Plan, Study, Torn, TuneError, in_words, report, short, to_csv, to_json,
 };
 
-use super::job::at_slurm::SlurmArgs;
+use self::place::{On, PlaceArgs};
+use super::job::At;
 use super::prepare::Show;
+use crate::failure::Usage;
 use crate::local::Local;
 use crate::{files, interrupt, shell};
 
@@ -48,7 +53,13 @@ enum Command {
         #[command(flatten)]
         limits: Changed,
         #[command(flatten)]
-        slurm: SlurmArgs,
+        place: PlaceArgs,
+        /// With --on sagemaker: print the request for the first trial, or for the tuning job, as JSON, without values that look
+        /// like secrets, and send nothing
+        #[arg(long, requires = "on")]
+        dry_run: bool,
+        #[command(flatten)]
+        native: NativeArgs,
     },
     /// Continue a study, after a crash or Ctrl-C, with more jobs, or beside another process.
     ///
@@ -64,13 +75,33 @@ enum Command {
         #[command(flatten)]
         limits: Changed,
         #[command(flatten)]
-        slurm: SlurmArgs,
+        place: PlaceArgs,
     },
     /// Say how far a study is, and what was best.
     Status {
-        /// The study's folder, or its file
-        #[arg(value_name = "STUDY|TUNE.toml")]
+        /// The study's folder, or its file; with --on sagemaker the name of a tuning job there
+        #[arg(value_name = "STUDY|TUNE.toml|NAME")]
         study: Local,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Stop a tuning job on SageMaker, and its training jobs. Ctrl-C stops a study that runs here.
+    Stop {
+        /// The tuning job's name
+        name: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Write the study's file that a tuning job on SageMaker makes, and say what it leaves out.
+    Import {
+        /// The tuning job's name
+        name: String,
+        /// The file, which is new
+        #[arg(default_value = "tune.toml")]
+        file: Local,
+        /// SageMaker's region [default: AWS_REGION, or the profile's]
+        #[arg(long, value_name = "REGION")]
+        region: Option<String>,
     },
     /// Print all trials for other programs.
     Export {
@@ -99,6 +130,20 @@ enum Command {
         #[arg(default_value = "tune.toml")]
         file: Local,
     },
+}
+
+/// A study that SageMaker tunes.
+#[derive(Debug, ClapArgs)]
+struct NativeArgs {
+    /// With --on sagemaker: let SageMaker tune, by one tuning job of its own, instead of making each trial a training job
+    #[arg(long, requires = "on")]
+    native: bool,
+    /// The tuning job's name, at most 32 characters [default: made of the study's]
+    #[arg(long, value_name = "NAME", requires = "native")]
+    name: Option<String>,
+    /// Print the tuning job's name and leave
+    #[arg(long, requires = "native")]
+    detach: bool,
 }
 
 /// Limits instead of the study's own.
@@ -137,13 +182,37 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             file,
             study,
             limits,
-            slurm,
+            place,
+            dry_run,
+            native,
         } => {
             let mut plan = Plan::read(&file)?;
             limits.change(&mut plan.study.limits);
             let folder = study.map_or_else(|| beside(&file), PathBuf::from);
+            let on = place.on()?;
+            if native.native && on == Some(On::Sagemaker) {
+                let client = native::client(&plan, place.region())?;
+                let way = native::Way {
+                    name: native.name.as_deref(),
+                    dry_run,
+                    detach: native.detach,
+                };
+                return native::run(&plan, &name(&folder), client, &way);
+            }
+            let client = match on {
+                Some(On::Sagemaker) => Some(at_sagemaker::client(&plan, place.region())?),
+                _ if native.native => return Err(Usage("--native is for --on sagemaker".to_owned()).into()),
+                _ if dry_run => return Err(Usage("--dry-run is for --on sagemaker".to_owned()).into()),
+                _ => None,
+            };
+            if let Some(client) = &client {
+                at_sagemaker::check(&plan, client)?;
+                if dry_run {
+                    return at_sagemaker::dry_run(&plan, &folder, client);
+                }
+            }
             let mut shows = BTreeMap::new();
-            let created = run::create(&plan, &folder, stop()?, &mut |channel, at| {
+            let created = run::create(&plan, &folder, stop_at(on)?, &mut |channel, at| {
                 let new = || Show::new(format!("preparing {channel}"));
                 shows.entry(channel.to_owned()).or_insert_with(new).at(at);
             });
@@ -155,9 +224,13 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                 }
                 created => {
                     created?;
-                    match slurm.is_wanted() {
-                        true => at_slurm::run(&folder, slurm.options()),
-                        false => work(&folder, Room::Shared, None),
+                    if let Some(client) = &client {
+                        at_sagemaker::settle(&folder, client.region())?;
+                    }
+                    match on {
+                        Some(On::Slurm) => at_slurm::run(&folder, place.sbatch()),
+                        Some(On::Sagemaker) => at_sagemaker::run(&folder, None, None),
+                        None => work(&folder, Room::Shared, None),
                     }
                 }
             }
@@ -166,10 +239,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             study,
             one_at_a_time,
             limits,
-            slurm,
+            place,
         } => {
             let folder = folder(&study);
+            let on = place.on()?;
             let mut open = Study::open(&folder)?;
+            at_sagemaker::check_place(&folder, open.history(), on == Some(On::Sagemaker))?;
             let mut new = open.history().spec.limits.clone();
             if study.is_file() {
                 let plan = Plan::read(&study)?;
@@ -182,13 +257,23 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             }
             let torn = open.torn().cloned();
             drop(open);
-            match slurm.is_wanted() {
-                true => at_slurm::run(&folder, slurm.options()),
-                false if one_at_a_time => work(&folder, Room::Whole, torn),
-                false => work(&folder, Room::Shared, torn),
+            match on {
+                Some(On::Slurm) => at_slurm::run(&folder, place.sbatch()),
+                Some(On::Sagemaker) => at_sagemaker::run(&folder, place.region(), torn),
+                None if one_at_a_time => work(&folder, Room::Whole, torn),
+                None => work(&folder, Room::Shared, torn),
             }
         }
-        Command::Status { study } => {
+        Command::Status { study, at } if at.is_there() => {
+            native::status(&study.to_string_lossy(), at.region())
+        }
+        Command::Stop { name, at } if at.is_there() => native::stop(&name, at.region()),
+        Command::Stop { .. } => {
+            let text = "stop is for tuning jobs of SageMaker: add --on sagemaker; Ctrl-C stops a study that runs here";
+            Err(Usage(text.to_owned()).into())
+        }
+        Command::Import { name, file, region } => native::import(&name, &file, region.as_deref()),
+        Command::Status { study, .. } => {
             let history = Study::look(&folder(&study))?;
             write!(terminal::out(), "{}", watch::status(&history))?;
             Ok(ExitCode::SUCCESS)
@@ -239,7 +324,22 @@ fn work(folder: &Path, room: Room, torn: Option<Torn>) -> Result<ExitCode, Box<d
     let plan = Plan::load(folder)?;
     let study = Study::open(folder)?;
     let mut watch = watch::Watch::new();
-    if let Some(torn) = torn.as_ref().or(study.torn()) {
+    say_beginning(&watch, &study, torn.as_ref());
+    let ending = run::run(study, &plan, folder, room, stop()?, &mut |news, history| {
+        watch.see(&news, history)
+    });
+    drop(watch);
+    let ending = ending?;
+    let history = Study::look(folder)?;
+    match ending {
+        Ending::Interrupted => interrupted(folder, &[]),
+        Ending::Finished(end) => finished_here(folder, &history, &format!("over: {end}")),
+    }
+}
+
+/// Says what was removed from a journal's end, and upon what the study builds.
+fn say_beginning(watch: &watch::Watch, study: &Study, torn: Option<&Torn>) {
+    if let Some(torn) = torn.or(study.torn()) {
         watch.say(&torn.to_string());
     }
     for parent in &study.history().parents {
@@ -251,16 +351,6 @@ fn work(folder: &Path, room: Room, torn: Option<Torn>) -> Result<ExitCode, Box<d
                 parent.name
             ),
         });
-    }
-    let ending = run::run(study, &plan, folder, room, stop()?, &mut |news, history| {
-        watch.see(&news, history)
-    });
-    drop(watch);
-    let ending = ending?;
-    let history = Study::look(folder)?;
-    match ending {
-        Ending::Interrupted => interrupted(folder, &[]),
-        Ending::Finished(end) => finished(folder, &history, &format!("over: {end}")),
     }
 }
 
@@ -275,13 +365,24 @@ fn interrupted(folder: &Path, options: &[&str]) -> Result<ExitCode, Box<dyn Erro
     Ok(ExitCode::from(interrupt::EXIT_CODE))
 }
 
-fn finished(folder: &Path, history: &History, how: &str) -> Result<ExitCode, Box<dyn Error>> {
+/// The end of a study whose jobs are in its folder.
+fn finished_here(folder: &Path, history: &History, how: &str) -> Result<ExitCode, Box<dyn Error>> {
+    let best = history.best().map(|best| run::job_name(best.number));
+    let jobs = run::jobs(folder)?;
+    finished(
+        history,
+        how,
+        best.map(|job| jobs.path(&job).display().to_string()),
+    )
+}
+
+/// `job` is the best trial's job.
+fn finished(history: &History, how: &str, job: Option<String>) -> Result<ExitCode, Box<dyn Error>> {
     write!(terminal::out(), "{}", watch::status(history))?;
     writeln!(terminal::out(), "{how}")?;
-    Ok(match history.best() {
-        Some(best) => {
-            let job = run::jobs(folder)?.path(&run::job_name(best.number));
-            writeln!(terminal::out(), "the best trial's job: {}", job.display())?;
+    Ok(match job {
+        Some(job) => {
+            writeln!(terminal::out(), "the best trial's job: {job}")?;
             ExitCode::SUCCESS
         }
         None => {
@@ -293,6 +394,14 @@ fn finished(folder: &Path, history: &History, how: &str) -> Result<ExitCode, Box
 
 fn stop() -> io::Result<&'static AtomicBool> {
     interrupt::flag_for("stopping; press Ctrl-C again to end at once")
+}
+
+/// The flag that Ctrl-C sets, for trials that run there.
+fn stop_at(on: Option<On>) -> io::Result<&'static AtomicBool> {
+    match on {
+        Some(On::Sagemaker) => at_sagemaker::stop(),
+        Some(On::Slurm) | None => stop(),
+    }
 }
 
 fn why_none(history: &History) -> String {

@@ -28,6 +28,7 @@ mod report;
 mod runs;
 mod sagemaker;
 mod sagemaker_follows;
+mod sagemaker_tune;
 mod scale;
 mod script;
 mod serve;

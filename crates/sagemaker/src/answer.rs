@@ -117,7 +117,7 @@ pub struct MetricData {
 }
 
 /// JSON has no word for what is no number, so AWS writes a text: `"NaN"`, `"Infinity"`, `"-Infinity"`.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum NumberOrText {
@@ -175,9 +175,14 @@ pub struct TrainingJobSummary {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
 pub(crate) struct Created {
-    pub training_job_arn: String,
+    #[serde(
+        rename = "TrainingJobArn",
+        alias = "HyperParameterTuningJobArn",
+        alias = "TransformJobArn",
+        alias = "ModelArn"
+    )]
+    pub arn: String,
 }
 
 #[derive(Debug, Deserialize)]

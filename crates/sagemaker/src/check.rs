@@ -49,12 +49,6 @@ impl CreateTrainingJob {
             )
         };
         let name = &self.training_job_name;
-        let is_name = |name: &str, most: usize| {
-            (1..=most).contains(&name.len())
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-                && !name.starts_with('-')
-                && !name.ends_with('-')
-        };
         require(
             is_name(name, 63),
             "TrainingJobName",
@@ -273,8 +267,16 @@ impl CreateTrainingJob {
     }
 }
 
+/// Whether this is a name of at most so many letters, digits, and hyphens between them.
+pub(crate) fn is_name(name: &str, most: usize) -> bool {
+    (1..=most).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
 /// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.
-fn is_role(arn: &str) -> bool {
+pub(crate) fn is_role(arn: &str) -> bool {
     let parts: Vec<&str> = arn.splitn(6, ':').collect();
     let [start, partition, service, region, account, resource] = parts[..] else {
         return false;
@@ -291,11 +293,11 @@ fn is_role(arn: &str) -> bool {
 }
 
 /// Whether this is `s3://BUCKET` or below.
-fn is_s3(uri: &str) -> bool {
+pub(crate) fn is_s3(uri: &str) -> bool {
     uri.strip_prefix("s3://")
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
 }
 
-fn no_s3(uri: &str) -> String {
+pub(crate) fn no_s3(uri: &str) -> String {
     format!("'{uri}' is not in a bucket that SageMaker reads; give it as s3://BUCKET/..")
 }

@@ -8,6 +8,10 @@
 //!                                          ──► it is not: again, with the same name, of which there is never a second job
 //! ```
 
+mod progress;
+mod transform;
+mod tuning;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +25,7 @@ use stokehold_base::random::Random;
 use stokehold_objects::{Api, Options, Service};
 
 use crate::answer::{Created, EventsPage, JobsPage, StreamsPage};
-use crate::{CreateTrainingJob, ProfilerConfig, SageMakerError, TrainingJob, TrainingJobSummary};
+use crate::{CreateTrainingJob, ProfilerConfig, Resource, SageMakerError, TrainingJob, TrainingJobSummary};
 
 const SAGEMAKER: Api = Api {
     name: "sagemaker",
@@ -332,20 +336,38 @@ impl Client {
         self.sagemaker
             .call(operation, request)
             .map_err(|(trouble, tried)| match job {
-                Some(name) if trouble.is_missing() => self.no_such_job(name),
+                Some(name) if trouble.is_missing() => self.no_such(Resource::TrainingJob, name),
                 _ => self.sagemaker.error(operation, trouble, tried),
             })
     }
 
-    fn no_such_job(&self, name: &str) -> SageMakerError {
+    /// As [`asked`](Self::asked), about something that has a name of its own.
+    fn asked_of<A: DeserializeOwned>(
+        &self,
+        what: Resource,
+        operation: &str,
+        request: &impl Serialize,
+        name: &str,
+    ) -> Result<A, SageMakerError> {
+        self.sagemaker
+            .call(operation, request)
+            .map_err(|(trouble, tried)| match trouble.is_missing() {
+                true => self.no_such(what, name),
+                false => self.sagemaker.error(operation, trouble, tried),
+            })
+    }
+
+    fn no_such(&self, what: Resource, name: &str) -> SageMakerError {
         SageMakerError::NoSuchJob {
+            what,
             name: name.to_owned(),
             region: self.region.clone(),
         }
     }
 
-    fn name_taken(&self, name: &str) -> SageMakerError {
+    fn name_taken(&self, what: Resource, name: &str) -> SageMakerError {
         SageMakerError::NameTaken {
+            what,
             name: name.to_owned(),
             region: self.region.clone(),
         }
@@ -418,7 +440,7 @@ impl Client {
     /// [`SageMakerError::NameTaken`]; SageMaker cannot be asked.
     pub fn require_free(&self, name: &str) -> Result<(), SageMakerError> {
         match self.describe(name) {
-            Ok(_) => Err(self.name_taken(name)),
+            Ok(_) => Err(self.name_taken(Resource::TrainingJob, name)),
             Err(SageMakerError::NoSuchJob { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -431,16 +453,31 @@ impl Client {
     /// The request is invalid or refused. [`SageMakerError::NotCreated`]: there is none.
     /// [`SageMakerError::Unclear`]: SageMaker could not be asked whether there is one.
     pub fn create(&self, request: &CreateTrainingJob) -> Result<String, SageMakerError> {
-        const OPERATION: &str = "CreateTrainingJob";
         request.check()?;
         let name = &request.training_job_name;
+        self.create_named("CreateTrainingJob", request, Resource::TrainingJob, name, &|| {
+            let job = self.look(name)?;
+            Ok(job.map(|job| (is_same(&job, request), job.training_job_arn)))
+        })
+    }
+
+    /// Creates something that has a name of its own, and returns its ARN. `look` finds what has the name: whether it is what
+    /// is asked for, and its ARN.
+    fn create_named(
+        &self,
+        operation: &str,
+        request: &impl Serialize,
+        what: Resource,
+        name: &str,
+        look: &dyn Fn() -> Result<Option<(bool, String)>, Trouble>,
+    ) -> Result<String, SageMakerError> {
         let json = bytes(request);
         let mut pace = Pace::new(self.retry);
         // Whether a request may have been carried out without its answer: now, and at any time.
         let (mut is_unclear, mut was_unclear) = (false, false);
         loop {
-            let trouble = match self.sagemaker.renewed::<Created>(OPERATION, &json) {
-                Ok(created) => return Ok(created.training_job_arn),
+            let trouble = match self.sagemaker.renewed::<Created>(operation, &json) {
+                Ok(created) => return Ok(created.arn),
                 Err(trouble) => trouble,
             };
             is_unclear |= trouble.may_be_done;
@@ -448,27 +485,37 @@ impl Client {
             let is_taken = trouble.code == "ResourceInUse";
             let mut reason = trouble.reason.clone();
             if is_unclear || is_taken && was_unclear {
-                match self.look(name) {
-                    Ok(Some(job)) if is_same(&job, request) => return Ok(job.training_job_arn),
-                    Ok(Some(_)) => return Err(self.name_taken(name)),
+                match look() {
+                    Ok(Some((true, arn))) => return Ok(arn),
+                    Ok(Some((false, _))) => return Err(self.name_taken(what, name)),
                     Ok(None) => is_unclear = false,
                     Err(trouble) => reason = trouble.reason,
                 }
             }
             if is_taken && !is_unclear {
-                return Err(self.name_taken(name));
+                return Err(self.name_taken(what, name));
             }
             if !trouble.is_passing && !is_unclear {
-                return Err(self.sagemaker.error(OPERATION, trouble, pace.began.elapsed()));
+                return Err(self.sagemaker.error(operation, trouble, pace.began.elapsed()));
             }
             if !pace.pause() {
-                let (name, region) = (name.clone(), self.region.clone());
+                let (name, region) = (name.to_owned(), self.region.clone());
                 return Err(match is_unclear {
-                    true => SageMakerError::Unclear { name, region, reason },
-                    false => SageMakerError::NotCreated { name, region, reason },
+                    true => SageMakerError::Unclear {
+                        what,
+                        name,
+                        region,
+                        reason,
+                    },
+                    false => SageMakerError::NotCreated {
+                        what,
+                        name,
+                        region,
+                        reason,
+                    },
                 });
             }
-            tracing::debug!(reason, "asked for the job again");
+            tracing::debug!(operation, reason, "asked for it again");
         }
     }
 

@@ -1,9 +1,46 @@
 //! What goes wrong between here and SageMaker.
 
+use std::fmt;
+
 use stokehold_base::fault::Fault;
 use stokehold_objects::ObjectError;
 
 use crate::RequestError;
+
+/// What a name is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// A training job.
+    TrainingJob,
+    /// A job that tunes hyperparameters.
+    TuningJob,
+    /// A batch transform.
+    TransformJob,
+    /// A model.
+    Model,
+}
+
+impl Resource {
+    /// What shows it.
+    fn shown(self, name: &str) -> String {
+        match self {
+            Self::TrainingJob => format!("`stokehold job show {name} --on sagemaker`"),
+            Self::TuningJob => format!("`stokehold tune status {name} --on sagemaker`"),
+            Self::TransformJob | Self::Model => "SageMaker's console".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TrainingJob => "training job",
+            Self::TuningJob => "tuning job",
+            Self::TransformJob => "transform job",
+            Self::Model => "model",
+        })
+    }
+}
 
 /// A request that was not made, not answered, or refused.
 #[derive(Debug, thiserror::Error)]
@@ -16,18 +53,20 @@ pub enum SageMakerError {
     #[error("{0}")]
     Input(String),
     /// There is no job of this name in the region.
-    #[error("there is no training job {name} in {region}; check the name, the region and the account")]
+    #[error("there is no {what} {name} in {region}; check the name, the region and the account")]
     NoSuchJob {
+        /// What there is none of.
+        what: Resource,
         /// The job.
         name: String,
         /// The region that was asked.
         region: String,
     },
     /// Another job has this name.
-    #[error(
-        "there is a training job {name} in {region} already; choose another name (names are never free again)"
-    )]
+    #[error("there is a {what} {name} in {region} already; choose another name (names are never free again)")]
     NameTaken {
+        /// What there is.
+        what: Resource,
         /// The job.
         name: String,
         /// The region that was asked.
@@ -69,8 +108,10 @@ pub enum SageMakerError {
         seconds: u64,
     },
     /// No job was created, because the service could not be asked, or failed.
-    #[error("no training job {name} was created in {region}: {reason}; try again with the same name")]
+    #[error("no {what} {name} was created in {region}: {reason}; try again with the same name")]
     NotCreated {
+        /// What was asked for.
+        what: Resource,
         /// The job.
         name: String,
         /// The region.
@@ -80,10 +121,12 @@ pub enum SageMakerError {
     },
     /// The request may have arrived, and the service could not be asked whether it did.
     #[error(
-        "whether training job {name} was created in {region} is not known: {reason}; see `stokehold job show {name} --on \
-         sagemaker`, and try again with the same name, of which there is never a second job"
+        "whether {what} {name} was created in {region} is not known: {reason}; see {}, and try again with the same name, of \
+         which there is never a second one", what.shown(name)
     )]
     Unclear {
+        /// What was asked for.
+        what: Resource,
         /// The job.
         name: String,
         /// The region.

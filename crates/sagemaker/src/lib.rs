@@ -13,8 +13,11 @@
 //! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
 //! buckets are opened with; this crate adds the types, the retries and what an answer means.
 //!
+//! [`CreateTuningJob`] and [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for tuning and batch
+//! transform; who makes them of a study or of options is above this crate.
+//!
 //! # When the network fails
-//! A job's name is its token: within an account and region there is never a second job of the same name. So after a
+//! A name is a token: within an account and region there is never a second job of the same name. So after a
 //! request without an answer, [`Client::create`] asks for the name, and sends the request again if there is no such
 //! job. It returns the job, or says that there is none, or, if nothing could be asked until the end, that it does not
 //! know ([`SageMakerError::Unclear`]); then the same request with the same name is safe.
@@ -47,6 +50,8 @@ mod image;
 mod plan;
 mod request;
 mod source;
+mod transform;
+mod tuning;
 
 pub use answer::{
     JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
@@ -54,8 +59,8 @@ pub use answer::{
 };
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
-pub use error::SageMakerError;
-pub use follow::{News, follow};
+pub use error::{Resource, SageMakerError};
+pub use follow::{News, follow, follow_tuning};
 pub use hyperparameters::encode_hyperparameters;
 pub use plan::Plan;
 pub use request::{
@@ -65,6 +70,17 @@ pub use request::{
     StoppingCondition, Tag, VpcConfig,
 };
 pub use source::Source;
+pub use transform::{
+    AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JoinSource,
+    OutputPlace, SplitType, TransformData, TransformInput, TransformJob, TransformObjects, TransformOutput,
+    TransformResources, TransformSource,
+};
+pub use tuning::{
+    CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
+    HyperbandConfig, JobDefinition, NotImproving, NumberRange, Objective, ObjectiveType, ParameterRanges,
+    ParentJob, ResourceLimits, ScalingType, TunedJob, TunedValue, TuningJob, TuningJobConfig, TuningStrategy,
+    WarmStart, WarmStartType,
+};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use stokehold_base::fault::Fault;
 use stokehold_jobs::JobError;
 use stokehold_prepare::PrepareError;
+use stokehold_sagemaker::SageMakerError;
 
 /// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of
 /// its study.
@@ -27,6 +28,19 @@ pub enum TuneError {
     /// A trial's job cannot be created or stored.
     #[error("job: {0}")]
     Job(#[from] JobError),
+    /// SageMaker cannot be asked, or refuses something.
+    #[error("{0}")]
+    SageMaker(#[from] SageMakerError),
+    /// The account cannot be asked on, and jobs of trials run there.
+    #[error(
+        "{source}; {going} of the study's jobs go on there, and `stokehold tune resume STUDY --on sagemaker` follows them again"
+    )]
+    Account {
+        /// Why.
+        source: SageMakerError,
+        /// How many jobs go on.
+        going: usize,
+    },
     /// A channel cannot be prepared.
     #[error("channel {channel} cannot be prepared: {source}")]
     Prepare {
@@ -100,6 +114,7 @@ impl Fault for TuneError {
         match self {
             Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } | Self::Newer { .. } => true,
             Self::Job(error) => error.is_input(),
+            Self::SageMaker(source) | Self::Account { source, .. } => source.is_input(),
             Self::Prepare { source, .. } => source.is_input(),
             Self::Io { .. } | Self::Interrupted => false,
         }

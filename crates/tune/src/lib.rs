@@ -48,7 +48,7 @@
 //!
 //! # Trials as jobs
 //! A [`Plan`] is a study together with the job that each trial runs. [`run`] runs it, in slots with their own
-//! cores and GPUs; `stokehold tune` calls it. Trials may share their images as shards that are made once: the
+//! cores and GPUs, and [`sagemaker`] as training jobs of an account; `stokehold tune` calls them. Trials may share their images as shards that are made once: the
 //! same pixels, read faster. [`report::page`] draws a study, and [`Insight`] shows which parameters matter.
 //!
 //! ```
@@ -78,6 +78,7 @@ mod plan;
 mod random;
 pub mod report;
 pub mod run;
+pub mod sagemaker;
 mod space;
 mod spec;
 mod stopping;

@@ -54,6 +54,8 @@ pub enum News<'a> {
     Reported(&'a Trial),
     /// A trial ended.
     Ended(&'a Trial),
+    /// Something that people should know.
+    Said(&'a str),
     /// Nothing happened; sent regularly.
     Tick,
 }

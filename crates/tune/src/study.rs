@@ -31,6 +31,8 @@ pub struct Study {
     space: Space,
     worker: Worker,
     place: Option<Place>,
+    /// Whether trials go on when the process that follows them dies.
+    is_elsewhere: bool,
 }
 
 /// Where a study is stored.
@@ -128,6 +130,7 @@ impl Study {
                 file: None,
             },
             place: None,
+            is_elsewhere: false,
         })
     }
 
@@ -180,6 +183,7 @@ impl Study {
                 journal,
                 torn: None,
             }),
+            is_elsewhere: false,
         };
         if has_tail {
             // It may be a line that another process is writing. With the lock, it is not.
@@ -281,7 +285,7 @@ impl Study {
             return Ok(Decision::Finished(end));
         }
         for orphan in self.orphans()? {
-            if orphan.attempt < MOST_ATTEMPTS {
+            if self.is_elsewhere || orphan.attempt < MOST_ATTEMPTS {
                 events.push(Event::Again {
                     trial: orphan.number,
                     worker: self.worker.name.clone(),
@@ -362,8 +366,13 @@ impl Study {
         }
     }
 
+    /// Says that trials run elsewhere: a process that dies while it follows one says nothing about the trial.
+    pub(crate) fn runs_elsewhere(&mut self) {
+        self.is_elsewhere = true;
+    }
+
     /// Running trials whose process has died.
-    fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
+    pub(crate) fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
         let Some(place) = &self.place else {
             return Ok(Vec::new());
         };

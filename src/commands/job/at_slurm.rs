@@ -6,41 +6,11 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use stokehold_jobs::{Claim, Line, Status, Store};
 
 use super::{LOOK, code, print, show};
 use crate::{interrupt, terminal};
-
-/// Where a study runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum On {
-    /// On nodes that Slurm gives; this machine needs its commands, and the folder has to be one that the nodes have, too.
-    Slurm,
-}
-
-/// Options of a study for Slurm.
-#[derive(Debug, Clone, ClapArgs)]
-pub struct SlurmArgs {
-    /// Hand it to a cluster: slurm, whose nodes have to see this program and this folder under the same paths
-    #[arg(long, value_name = "CLUSTER", value_enum)]
-    on: Option<On>,
-    /// An option of sbatch, such as --sbatch=--partition=gpu. Can be given several times
-    #[arg(long, value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
-    sbatch: Vec<String>,
-}
-
-impl SlurmArgs {
-    /// Whether Slurm is to run it.
-    pub fn is_wanted(&self) -> bool {
-        self.on == Some(On::Slurm)
-    }
-
-    /// What the user wants of `sbatch`.
-    pub fn options(&self) -> &[String] {
-        &self.sbatch
-    }
-}
 
 /// How often a job's files are read: they are on a network file system.
 const LOOK_SLOWLY: Duration = Duration::from_secs(1);

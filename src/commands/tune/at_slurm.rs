@@ -13,7 +13,7 @@ use stokehold_jobs::slurm::{SCRIPT, State, Submitted, output};
 use stokehold_tune::run::News;
 use stokehold_tune::{History, Study, Trial};
 
-use super::{finished, interrupted, watch};
+use super::{finished_here, interrupted, watch};
 use crate::{files, interrupt, terminal};
 
 /// How often the journal is read: it is on a network file system.
@@ -70,8 +70,8 @@ fn follow(folder: &Path, submitted: &Submitted) -> Result<ExitCode, Box<dyn Erro
             drop(watch);
             return match how.as_str() {
                 _ if cancelled => interrupted(folder, &["--on", "slurm"]),
-                "COMPLETED" if history.trials.iter().all(Trial::is_over) => finished(folder, &history, "over"),
-                "FAILED" if history.best().is_none() => finished(folder, &history, "its workers failed"),
+                "COMPLETED" if history.trials.iter().all(Trial::is_over) => finished_here(folder, &history, "over"),
+                "FAILED" if history.best().is_none() => finished_here(folder, &history, "its workers failed"),
                 how => Err(format!(
                     "Slurm's job {} ended as {how} before the study was over; {}/slurm-*.log may say why, and `tune resume` goes on",
                     submitted.id,

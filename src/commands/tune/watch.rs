@@ -84,6 +84,7 @@ impl Watch {
                     self.say(&head(history));
                 }
             }
+            News::Said(text) => self.say(text),
             News::Tick => {}
         }
         if self.screen.is_some() {

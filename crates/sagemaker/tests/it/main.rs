@@ -6,6 +6,8 @@ mod follows;
 mod moto;
 mod plans;
 mod stub;
+mod transform;
+mod tuning;
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -140,7 +140,7 @@ fn write_answer(mut connection: &TcpStream, status: u16, body: &str) {
     // The client may be gone.
     let _ = write!(
         connection,
-        "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "HTTP/1.1 {status} X\r\netag: \"1\"\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
 }

@@ -2,6 +2,8 @@
 
 mod insight;
 mod journal;
+mod native;
+mod sagemaker;
 mod spaces;
 mod strategies;
 mod studies;

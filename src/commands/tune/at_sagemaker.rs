@@ -1,0 +1,147 @@
+//! A study whose trials are training jobs on SageMaker. Its folder stays on this machine.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use stokehold_objects::Options;
+use stokehold_sagemaker::Client;
+use stokehold_tune::run::Ending;
+use stokehold_tune::sagemaker::{self, Account, Kept};
+use stokehold_tune::{Ask, History, Plan, Study, Torn};
+
+use super::watch::Watch;
+use crate::failure::Usage;
+use crate::{interrupt, shell, terminal};
+
+/// How often the account is asked: it may ask a few times a second, for all of its jobs.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a call is tried again before the study looks whether it is to stop.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The flag that Ctrl-C sets.
+pub fn stop() -> std::io::Result<&'static AtomicBool> {
+    interrupt::flag_for("leaving; jobs on SageMaker go on; press Ctrl-C again to leave at once")
+}
+
+/// The account, in the region that is asked for, or in the job's.
+pub fn client(plan: &Plan, region: Option<&str>) -> Result<Client, Box<dyn Error>> {
+    let section = stokehold_sagemaker::Plan::section(&plan.job)?;
+    let options = Options {
+        retry: RETRY,
+        ..Options::default()
+    };
+    Ok(Client::open(region.or(section.region.as_deref()), &options)?)
+}
+
+/// Checks a plan before its study is made, and says what is different there.
+pub fn check(plan: &Plan, client: &Client) -> Result<(), Box<dyn Error>> {
+    for note in sagemaker::check(plan, client.region())? {
+        writeln!(terminal::err(), "note: {note}")?;
+    }
+    Ok(())
+}
+
+/// Prints the request for the first trial, and sends nothing.
+pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, Box<dyn Error>> {
+    let mut plan = plan.clone();
+    // What is printed is copied elsewhere, so it has no secrets.
+    plan.job = plan.job.without_secrets();
+    let kept = Kept::new(&super::name(folder), client.region());
+    if let Ask::Trial(trial) = Study::in_memory(plan.study.clone())?.ask()? {
+        let request = sagemaker::request(&plan, &kept, &trial, &kept.first(trial.number))?;
+        let limits = &plan.study.limits;
+        writeln!(
+            terminal::err(),
+            "nothing is sent; this is the first of up to {} training jobs, {} at once, in {}",
+            limits.max_jobs,
+            limits.max_parallel_jobs,
+            client.region()
+        )?;
+        terminal::json(&request)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says, in the study's folder, where its trials run.
+pub fn settle(folder: &Path, region: &str) -> Result<(), Box<dyn Error>> {
+    Ok(Kept::new(&super::name(folder), region).save(folder)?)
+}
+
+/// Whether a study that is resumed runs where it was begun.
+pub fn check_place(folder: &Path, history: &History, is_there: bool) -> Result<(), Usage> {
+    let is_kept = Kept::is_in(folder);
+    let folder = folder.display();
+    match (is_kept, is_there) {
+        (true, false) => Err(Usage(format!(
+            "{folder}: the trials of this study are jobs on SageMaker; add --on sagemaker"
+        ))),
+        (false, true) if !history.trials.is_empty() => Err(Usage(format!(
+            "{folder}: trials of this study ran here, and those that are left cannot go on elsewhere; leave --on sagemaker out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Runs a study's trials there, until it is over or is left.
+pub fn run(folder: &Path, region: Option<&str>, torn: Option<Torn>) -> Result<ExitCode, Box<dyn Error>> {
+    let (plan, study) = (Plan::load(folder)?, Study::open(folder)?);
+    if !Kept::is_in(folder) {
+        let client = client(&plan, region)?;
+        check(&plan, &client)?;
+        settle(folder, client.region())?;
+    }
+    let kept = Kept::load(folder)?;
+    if let Some(region) = region.filter(|region| *region != kept.region) {
+        let text = format!(
+            "the study's jobs are in {}, not in {region}; leave --region out",
+            kept.region
+        );
+        return Err(Usage(text).into());
+    }
+    let client = client(&plan, Some(&kept.region))?;
+    let mut watch = Watch::new();
+    super::say_beginning(&watch, &study, torn.as_ref());
+    watch.say(&format!("its jobs are {}-NNN in {}", kept.name, kept.region));
+    let account = Account {
+        client: &client,
+        options: &Options::default(),
+        look: LOOK,
+    };
+    let ending = sagemaker::run(study, &plan, folder, &account, stop()?, &mut |news, history| {
+        watch.see(&news, history)
+    });
+    drop(watch);
+    let ending = ending?;
+    let history = Study::look(folder)?;
+    match ending {
+        Ending::Interrupted => {
+            for job in sagemaker::jobs(folder, &history)? {
+                let stop = [
+                    "job",
+                    "stop",
+                    job.as_str(),
+                    "--on",
+                    "sagemaker",
+                    "--region",
+                    kept.region.as_str(),
+                ];
+                let stop = shell::again(stop.map(std::ffi::OsStr::new));
+                writeln!(terminal::err(), "job {job} goes on; this stops it: {stop}")?;
+            }
+            super::interrupted(folder, &["--on", "sagemaker"])
+        }
+        Ending::Finished(end) => {
+            let best = history
+                .best()
+                .map(|best| sagemaker::job(folder, best.number))
+                .transpose()?
+                .flatten();
+            super::finished(&history, &format!("over: {end}"), best)
+        }
+    }
+}

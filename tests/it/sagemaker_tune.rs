@@ -1,0 +1,524 @@
+//! Studies and batch transforms on SageMaker: the command line, and moto as SageMaker.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use stokehold_untested::moto::Moto;
+use tempfile::TempDir;
+
+const STUDY: &str = r#"
+[study]
+objective = "loss"
+strategy = "grid"
+[study.limits]
+max-jobs = 3
+max-parallel-jobs = 2
+[study.parameters.level]
+type = "categorical"
+values = [3, 1, 2]
+[job]
+entry-point = "train.py"
+output = "s3://bucket/out"
+instance-type = "ml.g5.xlarge"
+profile = false
+[job.environment]
+HF_TOKEN = "my-own-secret"
+[[job.metrics]]
+name = "loss"
+regex = 'loss=([0-9.]+)'
+[job.sagemaker]
+role = "arn:aws:iam::123456789012:role/trains"
+region = "eu-west-1"
+image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/train:1"
+"#;
+
+const JOB: &str = r#"
+entry-point = "train.py"
+instance-type = "ml.g5.xlarge"
+instances = 2
+[sagemaker]
+role = "arn:aws:iam::123456789012:role/trains"
+region = "eu-west-1"
+image = "train"
+kms-key = "alias/mine"
+[sagemaker.tags]
+team = "vision"
+"#;
+
+const BEFORE: &str = "\
+client('s3').create_bucket(Bucket='bucket', CreateBucketConfiguration=dict(LocationConstraint='eu-west-1'))
+client('logs').create_log_group(logGroupName='/aws/sagemaker/TrainingJobs')
+";
+
+/// Prints two losses for every training job that is made.
+const THEN: &str = "\
+import threading
+def write():
+    sagemaker, logs, known = client('sagemaker'), client('logs'), set()
+    while True:
+        for job in sagemaker.list_training_jobs()['TrainingJobSummaries']:
+            name = job['TrainingJobName']
+            if name in known: continue
+            known.add(name)
+            level = float(sagemaker.describe_training_job(TrainingJobName=name)['HyperParameters']['level'])
+            at = dict(logGroupName='/aws/sagemaker/TrainingJobs', logStreamName=name + '/algo-1-1600000000')
+            logs.create_log_stream(**at)
+            lines = ['loss=%s' % (level + 1), 'loss=%s' % level]
+            logs.put_log_events(logEvents=[dict(timestamp=int(time.time() * 1000), message=line) for line in lines], **at)
+        time.sleep(0.05)
+threading.Thread(target=write, daemon=True).start()
+sys.stdin.read()
+";
+
+struct Place {
+    dir: TempDir,
+    address: String,
+    _moto: Option<Moto>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("train.py"), "print('loss=1')").unwrap();
+        fs::write(dir.path().join("tune.toml"), STUDY).unwrap();
+        fs::write(dir.path().join("job.toml"), JOB).unwrap();
+        Self {
+            dir,
+            address: "http://127.0.0.1:1".to_owned(),
+            _moto: None,
+        }
+    }
+
+    fn with_moto() -> Option<Self> {
+        let moto = Moto::start(BEFORE, THEN)?;
+        let mut place = Self::new();
+        place.address = moto.address.clone();
+        place._moto = Some(moto);
+        Some(place)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+        for variable in [
+            "AWS_ENDPOINT_URL_SAGEMAKER",
+            "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
+            "AWS_SESSION_TOKEN",
+        ] {
+            command.env_remove(variable);
+        }
+        command
+            .current_dir(self.dir.path())
+            .env("AWS_ENDPOINT_URL", &self.address)
+            .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+            .env("AWS_SECRET_ACCESS_KEY", "a-secret-of-the-test")
+            .env("AWS_REGION", "eu-west-1")
+            .args(args)
+            .output()
+            .unwrap()
+    }
+
+    /// What it printed on standard output; it has to succeed.
+    fn fine(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{:?}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn dry_runs_of_a_study_print_requests_and_send_nothing() {
+    let place = Place::new();
+    let run = ["tune", "run", "tune.toml", "--on", "sagemaker", "--dry-run"];
+    let output = place.run(&run);
+    let request: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(request["HyperParameters"]["level"], "3");
+    assert_eq!(request["Environment"]["HF_TOKEN"], "(hidden)");
+    let said = said(&output);
+    assert!(
+        said.contains("the first of up to 3 training jobs, 2 at once, in eu-west-1"),
+        "{said}"
+    );
+    let request: Value =
+        serde_json::from_str(&place.fine(&[&run[..], &["--native", "--name", "flowers"]].concat())).unwrap();
+    assert_eq!(request["HyperParameterTuningJobName"], "flowers");
+    assert_eq!(request["HyperParameterTuningJobConfig"]["Strategy"], "Grid");
+    assert_eq!(
+        request["TrainingJobDefinition"]["Environment"]["HF_TOKEN"],
+        "(hidden)"
+    );
+    assert!(!place.dir.path().join("tune.study").exists());
+}
+
+#[test]
+fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
+    let place = Place::new();
+    let timeline = STUDY.replace("[[job.metrics]]\nname = \"loss\"\nregex = 'loss=([0-9.]+)'\n", "");
+    fs::write(
+        place.dir.path().join("timeline.toml"),
+        format!("timeline = true\n{timeline}").replace("profile = false", ""),
+    )
+    .unwrap();
+    fs::write(
+        place.dir.path().join("tpe.toml"),
+        STUDY.replace("\"grid\"", "\"tpe\"\ntake = \"best\""),
+    )
+    .unwrap();
+    fs::write(
+        place.dir.path().join("plain.toml"),
+        STUDY.split("[job.sagemaker]").next().unwrap(),
+    )
+    .unwrap();
+    let there = ["--on", "sagemaker"];
+    for (args, says) in [
+        (
+            &["tune", "run", "timeline.toml"][..],
+            "leave timeline and metrics-file out",
+        ),
+        (&["tune", "run", "plain.toml"], "no section [sagemaker]"),
+        (
+            &["tune", "run", "tune.toml", "--sbatch=-p"],
+            "--sbatch is for --on slurm",
+        ),
+        (
+            &["tune", "run", "tpe.toml", "--native"],
+            "no counterpart of strategy = \"tpe\"; take",
+        ),
+        (
+            &["tune", "run", "tune.toml", "--native", "--name", "a_b"],
+            "HyperParameterTuningJobName",
+        ),
+        (&["tune", "resume", "tune.toml"], "there is no study"),
+        (
+            &["tune", "status", "x", "--region", "here!"],
+            "'here!' is no region",
+        ),
+        (
+            &["transform", "s3://b/m.tar.gz", "s3://b/in", "s3://b/out"],
+            "--job",
+        ),
+        (
+            &[
+                "transform",
+                "runs/a",
+                "s3://b/in",
+                "s3://b/out",
+                "--job",
+                "job.toml",
+                "--image",
+                "i",
+            ],
+            "a model on SageMaker is an archive",
+        ),
+        (
+            &[
+                "transform",
+                "s3://b/m.tar.gz",
+                "photos",
+                "s3://b/out",
+                "--job",
+                "job.toml",
+                "--image",
+                "i",
+            ],
+            "'photos' is not in a bucket",
+        ),
+    ] {
+        let output = place.run(&[args, &there].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(says), "{args:?}: {}", said(&output));
+    }
+    for (args, says) in [
+        (
+            &["tune", "run", "tune.toml", "--native", "--on", "slurm"][..],
+            "--native is for --on sagemaker",
+        ),
+        (
+            &["tune", "run", "tune.toml", "--dry-run", "--on", "slurm"],
+            "--dry-run is for --on sagemaker",
+        ),
+        (
+            &[
+                "tune",
+                "run",
+                "tune.toml",
+                "--region",
+                "eu-west-1",
+                "--on",
+                "slurm",
+            ],
+            "--region is for --on sagemaker",
+        ),
+        (&["tune", "stop", "flowers"], "add --on sagemaker"),
+        (
+            &["transform", "s3://b/m", "in", "out"],
+            "has to be a path on this machine",
+        ),
+        (
+            &["transform", "runs/a", "in", "out", "--max-concurrent", "2"],
+            "--max-concurrent is for --script",
+        ),
+    ] {
+        let output = place.run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(says), "{args:?}: {}", said(&output));
+    }
+    assert!(!place.dir.path().join("tune.study").exists());
+}
+
+#[test]
+fn moto_runs_a_study_and_its_folder_is_as_any_studys() {
+    let Some(place) = Place::with_moto() else { return };
+    let output = place.run(&["tune", "run", "tune.toml", "--on", "sagemaker"]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for says in [
+        "its jobs are tune-",
+        "-NNN in eu-west-1",
+        "over: all jobs were made",
+        "the best trial's job: tune-",
+    ] {
+        assert!(text.contains(says), "{text}");
+    }
+    assert!(
+        !text.contains("my-own-secret") && !text.contains("a-secret-of-the-test"),
+        "{text}"
+    );
+    let all: Value = serde_json::from_str(&place.fine(&["tune", "export", "tune.toml", "--json"])).unwrap();
+    let trials = all["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 3, "{all:#}");
+    assert!(
+        place
+            .fine(&["tune", "status", "tune.toml"])
+            .contains("3 of 3 jobs: 3 completed")
+    );
+    place.fine(&["tune", "report", "tune.toml"]);
+    let listed: Value =
+        serde_json::from_str(&place.fine(&["job", "list", "--json", "--on", "sagemaker"])).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 3, "{listed:#}");
+
+    let here = place.run(&["tune", "resume", "tune.toml", "--max-jobs", "4"]);
+    assert_eq!(here.status.code(), Some(2), "{}", said(&here));
+    assert!(said(&here).contains("add --on sagemaker"), "{}", said(&here));
+    let elsewhere = place.run(&[
+        "tune",
+        "resume",
+        "tune.toml",
+        "--on",
+        "sagemaker",
+        "--region",
+        "eu-west-2",
+    ]);
+    assert!(
+        said(&elsewhere).contains("are in eu-west-1, not in eu-west-2"),
+        "{}",
+        said(&elsewhere)
+    );
+    place.fine(&["tune", "resume", "tune.toml", "--on", "sagemaker"]);
+}
+
+#[test]
+fn moto_has_a_tuning_job_that_is_a_study_again() {
+    let Some(place) = Place::with_moto() else { return };
+    let there = ["--on", "sagemaker"];
+    let run = [
+        "tune",
+        "run",
+        "tune.toml",
+        "--native",
+        "--detach",
+        "--name",
+        "flowers",
+    ];
+    assert_eq!(place.fine(&[&run[..], &there].concat()), "flowers\n");
+    let again = place.run(&[&run[..], &there].concat());
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
+    assert!(
+        said(&again).contains("there is a tuning job flowers in eu-west-1 already"),
+        "{}",
+        said(&again)
+    );
+    place.fine(&["tune", "import", "flowers", "again.toml"]);
+    let read = |file: &str| -> Value {
+        let dry = place.fine(&[
+            "tune",
+            "run",
+            file,
+            "--native",
+            "--dry-run",
+            "--name",
+            "flowers",
+            "--on",
+            "sagemaker",
+        ]);
+        serde_json::from_str(&dry).unwrap()
+    };
+    let (mut first, mut second) = (read("tune.toml"), read("again.toml"));
+    // The code is in the bucket now, and SageMaker's description of a study says no region.
+    for request in [&mut first, &mut second] {
+        let statics = request["TrainingJobDefinition"]["StaticHyperParameters"]
+            .as_object_mut()
+            .unwrap();
+        assert!(statics.remove("sagemaker_submit_directory").is_some());
+    }
+    assert_eq!(first, second);
+    let gone = place.run(&["tune", "import", "gone", "gone.toml"]);
+    assert_eq!(gone.status.code(), Some(2), "{}", said(&gone));
+    assert!(
+        said(&gone).contains("there is no tuning job gone in eu-west-1"),
+        "{}",
+        said(&gone)
+    );
+}
+
+const TRANSFORM: [&str; 9] = [
+    "transform",
+    "s3://bucket/out/flowers-1/output/model.tar.gz",
+    "s3://bucket/lines.jsonl",
+    "s3://bucket/predictions",
+    "--job",
+    "job.toml",
+    "--image",
+    "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-inference:2.6.0-gpu-py312",
+    "--on=sagemaker",
+];
+
+#[test]
+fn a_dry_run_of_a_transform_prints_both_requests() {
+    let place = Place::new();
+    let options = [
+        "--split",
+        "line",
+        "--join",
+        "input",
+        "--input-filter",
+        "$.image",
+        "--output-filter",
+        "$.SageMakerOutput",
+        "--max-payload",
+        "6",
+        "--max-concurrent",
+        "4",
+        "--strategy",
+        "single-record",
+        "--name",
+        "f",
+        "--dry-run",
+    ];
+    let requests: Value = serde_json::from_str(&place.fine(&[&TRANSFORM[..], &options].concat())).unwrap();
+    assert_eq!(
+        requests,
+        serde_json::json!({
+            "CreateModel": {
+                "ModelName": "f",
+                "PrimaryContainer": {"Image": TRANSFORM[7], "ModelDataUrl": TRANSFORM[1]},
+                "ExecutionRoleArn": "arn:aws:iam::123456789012:role/trains",
+                "Tags": [{"Key": "team", "Value": "vision"}],
+            },
+            "CreateTransformJob": {
+                "TransformJobName": "f", "ModelName": "f", "MaxConcurrentTransforms": 4, "MaxPayloadInMB": 6,
+                "BatchStrategy": "SingleRecord",
+                "TransformInput": {
+                    "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/lines.jsonl"}},
+                    "ContentType": "application/jsonlines", "SplitType": "Line",
+                },
+                "TransformOutput": {
+                    "S3OutputPath": "s3://bucket/predictions", "Accept": "application/jsonlines", "AssembleWith": "Line",
+                    "KmsKeyId": "alias/mine",
+                },
+                "TransformResources": {
+                    "InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "VolumeKmsKeyId": "alias/mine",
+                },
+                "DataProcessing": {
+                    "InputFilter": "$.image", "OutputFilter": "$.SageMakerOutput", "JoinSource": "Input",
+                },
+                "Tags": [{"Key": "team", "Value": "vision"}],
+            },
+        })
+    );
+    let manifest = TRANSFORM.map(|word| {
+        if word.ends_with(".jsonl") {
+            "s3://bucket/list.manifest"
+        } else {
+            word
+        }
+    });
+    let requests: Value =
+        serde_json::from_str(&place.fine(&[&manifest[..], &["--dry-run"]].concat())).unwrap();
+    let job = &requests["CreateTransformJob"];
+    assert_eq!(
+        job["TransformInput"]["DataSource"]["S3DataSource"]["S3DataType"],
+        "ManifestFile"
+    );
+    assert_eq!(job["TransformInput"]["SplitType"], "None");
+    assert_eq!(job["BatchStrategy"], Value::Null);
+}
+
+#[test]
+fn options_of_a_transform_without_a_counterpart_are_named_together() {
+    let place = Place::new();
+    let options = [
+        "--topk",
+        "3",
+        "--script",
+        "s.py",
+        "--python",
+        "p",
+        "--worker",
+        "1/2",
+        "--work",
+        "w",
+        "--assemble",
+        "--device",
+        "cpu",
+        "--batch-size",
+        "8",
+        "--executor",
+        "fused",
+        "--arch",
+        "resnet18",
+        "--classes",
+        "c",
+        "--pipeline",
+        "p",
+        "--exif",
+        "--workers",
+        "2",
+        "--gpu-decode",
+        "hybrid",
+        "--gpu-memory-budget",
+        "2GiB",
+    ];
+    let output = place.run(&[&TRANSFORM[..], &options].concat());
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for option in options.iter().filter(|word| word.starts_with("--")) {
+        assert!(text.contains(option), "{option}: {text}");
+    }
+}
+
+#[test]
+fn moto_transforms() {
+    let Some(place) = Place::with_moto() else { return };
+    let name = ["--name", "flowers-1"];
+    assert_eq!(
+        place.fine(&[&TRANSFORM[..], &name].concat()),
+        "s3://bucket/predictions\n"
+    );
+    let again = place.run(&[&TRANSFORM[..], &name].concat());
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
+    assert!(
+        said(&again).contains("there is a transform job flowers-1 in eu-west-1 already"),
+        "{}",
+        said(&again)
+    );
+}
