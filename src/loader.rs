@@ -25,7 +25,7 @@ pub struct CacheArgs {
     /// Keep no images, whatever STOKEHOLD_IMAGE_CACHE says.
     #[arg(long, conflicts_with = "cache")]
     no_cache: bool,
-    /// The share of the cores that packing for --cache may take when none is idle, 0 to 1.
+    /// The share of the process's CPU time that packing for --cache may take when no core is idle, 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = stokehold_cache::SHARE, value_parser = share)]
     pub cache_share: f64,
 }

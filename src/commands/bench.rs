@@ -160,12 +160,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut reports = Vec::new();
     for &workers in &args.workers {
         let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers, servers.as_ref())?;
-        bench.pass()?;
+        let first = bench.pass()?;
         let passes = (0..args.passes)
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;
         let facts = cache.as_ref().map(|cache| cache.facts());
-        reports.push(Report::new(&data, &args, bench.feed.loader(), facts, passes));
+        reports.push(Report::new(&data, &args, bench.feed.loader(), facts, &first, passes));
     }
     let sweep = Sweep::new(reports);
     match args.json {

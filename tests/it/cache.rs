@@ -319,7 +319,7 @@ fn jobs_of_mode_cache_share_packed_images() {
         format!("{program} bench loader $SM_CHANNEL_TRAIN --passes 2 --cache-share 1 --json > $SM_OUTPUT_DIR/report.json\n"),
     )
     .unwrap();
-    let hits = |name: &str| {
+    let cached = |name: &str| {
         let mut command = stokehold(dir);
         command
             .env("STOKEHOLD_JOBS", dir.join("jobs"))
@@ -342,10 +342,22 @@ fn jobs_of_mode_cache_share_packed_images() {
         assert!(output.status.success(), "{}", said(&output));
         let report = dir.join("jobs").join(name).join("algo-1/output/report.json");
         let report: Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
-        report["cache"]["hits"].as_u64().unwrap()
+        ["hits", "misses", "added"].map(|count| report["cache"][count].as_u64().unwrap())
     };
-    let first = hits("first");
-    let second = hits("second");
-    assert!(second > 0 && second >= first, "{first}, then {second}");
+    // Until a job finds all that those before it packed.
+    let mut names = (1..=5).map(|number| format!("job-{number}"));
+    let all = names.find(|name| {
+        let [hits, misses, added] = cached(name);
+        hits > 0 && misses == 0 && added == 0
+    });
+    assert!(all.is_some(), "five jobs have not packed it all");
     assert!(dir.join("cache/images").is_dir());
+    // One more object, the first of the list, is one more sample, and no other one becomes new.
+    let classes = dir.join("s3/bucket/data");
+    let class = fs::read_dir(&classes).unwrap().next().unwrap().unwrap().path();
+    let one = fs::read_dir(&class).unwrap().next().unwrap().unwrap().path();
+    fs::copy(&one, class.join("0.jpg")).unwrap();
+    std::thread::sleep(Duration::from_millis(3050));
+    let [hits, misses, added] = cached("more");
+    assert!(hits > 0 && misses <= 3 && added == 1, "{hits} hits, {misses} misses, {added} added");
 }

@@ -40,7 +40,7 @@ pub enum CacheError {
         reason: String,
     },
     /// A share that is none.
-    #[error("the cache's share of the cores is {share}: it is from 0 to 1")]
+    #[error("the cache's share of the CPU time is {share}: it is from 0 to 1")]
     Share {
         /// What was given.
         share: f64,

@@ -25,7 +25,7 @@
 //! * **It may be killed** at any moment: half of a record is no record.
 //! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
 //!   priority do it while the process uses less than half of the cores' time, or while workers have nothing to do and the process
-//!   leaves 15 % of the cores' time. Beside that it always takes a share of the cores ([`SHARE`]). So a training that never stops
+//!   leaves 15 % of the cores' time. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a training that never stops
 //!   waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! Images that cannot be packed, or would be half as large again, stay files: those of buckets are kept as they are, those of this
@@ -148,7 +148,7 @@ impl fmt::Display for CachePlace {
     }
 }
 
-/// The usual share of the process's cores that packing takes when none is idle.
+/// The usual share of the process's CPU time that packing takes when no core is idle.
 pub const SHARE: f64 = 0.03;
 
 /// What a cache has done since it was opened.
@@ -226,7 +226,7 @@ pub struct Cache {
 
 impl Cache {
     /// Opens the folder, which is made if it is not there. A folder that this process has open already is the same cache, with the
-    /// limit and the share that it was opened with first. `share` is the share of the process's cores that packing may take when none is
+    /// limit and the share that it was opened with first. `share` is the share of the process's CPU time that packing may take when no core is
     /// idle, 0 to 1, usually [`SHARE`].
     ///
     /// # Errors

@@ -68,7 +68,9 @@ impl Pace {
             }
             _ => 1.0,
         };
-        self.credit = (self.credit + self.share * self.cores * elapsed.as_secs_f64()).min(KEPT);
+        // Of what the process gets, which may be far less than its cores where others use them too.
+        let got = self.used.min(1.0) * self.cores * elapsed.as_secs_f64();
+        self.credit = (self.credit + self.share * got).min(KEPT);
         (self.since, self.cpu) = (Instant::now(), now);
     }
 }

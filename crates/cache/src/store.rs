@@ -5,12 +5,12 @@
 //! the ones that were used longest ago go first. What is removed while somebody has it open stays readable for him, so a mistake
 //! costs space and never a sample. The file `lock` is held while segments are begun and removed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -41,6 +41,8 @@ pub(crate) struct Store {
     known: RwLock<Known>,
     looked: Mutex<Instant>,
     writing: Mutex<Option<Writing>>,
+    /// The number of the segment that this process adds to, or [`NONE`]: known without waiting for whoever writes.
+    own: AtomicU32,
     /// Why nothing is added any more.
     stopped: OnceLock<String>,
     added: AtomicU64,
@@ -52,6 +54,8 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct Known {
     segments: Vec<Segment>,
+    /// Their paths.
+    paths: HashSet<PathBuf>,
     samples: HashMap<Key, (u32, Place)>,
     /// Those that are open to be read, in the order in which they were opened.
     open: VecDeque<u32>,
@@ -66,7 +70,22 @@ struct Segment {
     read: Scanned,
 }
 
+/// The number of no segment.
+const NONE: u32 = u32::MAX;
+
 impl Known {
+    /// Adds a segment, and numbers it.
+    fn push(&mut self, path: PathBuf, file: Option<Arc<File>>, from: u64) -> u32 {
+        self.paths.insert(path.clone());
+        self.segments.push(Segment {
+            path,
+            file,
+            gone: false,
+            read: Scanned::UpTo(from),
+        });
+        self.segments.len() as u32 - 1
+    }
+
     fn place(&self, key: Key) -> Option<(u32, Place)> {
         let &(number, place) = self.samples.get(&key)?;
         (!self.segments[number as usize].gone).then_some((number, place))
@@ -128,6 +147,7 @@ impl Store {
             known: RwLock::default(),
             looked: Mutex::new(Instant::now()),
             writing: Mutex::default(),
+            own: AtomicU32::new(NONE),
             stopped: OnceLock::new(),
             added: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
@@ -137,6 +157,9 @@ impl Store {
         // A folder without locks could lose its bound, or a segment in use.
         match lock::open(&store.dir.join(LOCK), lock::MOMENT) {
             Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                store.stop("this user may not write to it");
+            }
             Err(error) if is_read_only(&error) => store.stop("the folder is read-only"),
             Err(source) => {
                 return Err(CacheError::Lock {
@@ -273,22 +296,17 @@ impl Store {
         let mut paths = segments(&self.dir)?;
         // Names begin with the time: of a sample that is there twice, the later copy counts, which may have replaced a damaged one.
         paths.sort();
-        let is_new =
-            |known: &Known, path: &PathBuf| !known.segments.iter().any(|segment| segment.path == *path);
         {
             let known = self.known();
-            paths.retain(|path| is_new(&known, path));
+            paths.retain(|path| !known.paths.contains(path));
         }
         if !paths.is_empty() {
             let mut known = self.known_mut();
             // Another thread may have looked in between.
-            paths.retain(|path| is_new(&known, path));
-            known.segments.extend(paths.into_iter().map(|path| Segment {
-                path,
-                file: None,
-                gone: false,
-                read: Scanned::UpTo(0),
-            }));
+            paths.retain(|path| !known.paths.contains(path));
+            for path in paths {
+                known.push(path, None, 0);
+            }
         }
         self.read_on();
         Ok(())
@@ -296,10 +314,10 @@ impl Store {
 
     /// Reads on in the segments that others write.
     pub fn read_on(&self) {
-        let own = held(&self.writing).as_ref().map(|writing| writing.number);
+        let own = self.own.load(Ordering::Acquire);
         let growing: Vec<(u32, PathBuf, Option<Arc<File>>, u64)> = (0..)
             .zip(&self.known().segments)
-            .filter(|(number, segment)| !segment.gone && Some(*number) != own)
+            .filter(|(number, segment)| !segment.gone && *number != own)
             .filter_map(|(number, segment)| match segment.read {
                 Scanned::UpTo(from) => Some((number, segment.path.clone(), segment.file.clone(), from)),
                 Scanned::All => None,
@@ -335,10 +353,18 @@ impl Store {
             return Added::TooLarge;
         }
         let mut writing = held(&self.writing);
+        // Whoever wrote meanwhile may have waited in vain, and so would this thread.
+        if self.stopped().is_some() {
+            return Added::No;
+        }
         match self.add_to(&mut writing, key, file, most) {
             Ok(()) => Added::Yes,
             Err(why) => {
-                *writing = None;
+                self.own.store(NONE, Ordering::Release);
+                if let Some(begun) = writing.take().filter(|begun| begun.places.is_empty()) {
+                    // Nothing is in it, and each run on a full disk would leave one.
+                    let _ = fs::remove_file(&self.known().segments[begun.number as usize].path);
+                }
                 self.stop(why);
                 Added::No
             }
@@ -379,6 +405,7 @@ impl Store {
             return Ok(());
         };
         self.known_mut().segments[writing.number as usize].read = Scanned::All;
+        self.own.store(NONE, Ordering::Release);
         writing
             .file
             .write_all_at(&segment::end(&writing.places, writing.at), writing.at)
@@ -407,13 +434,9 @@ impl Store {
             said(&error)
         })?;
         let mut known = self.known_mut();
-        let number = known.segments.len() as u32;
-        known.segments.push(Segment {
-            path,
-            file: Some(Arc::clone(&file)),
-            gone: false,
-            read: Scanned::UpTo(segment::START),
-        });
+        let number = known.push(path, Some(Arc::clone(&file)), segment::START);
+        self.own.store(number, Ordering::Release);
+        drop(known);
         Ok(Writing {
             file,
             number,
@@ -444,8 +467,8 @@ impl Store {
             match locked {
                 Ok(()) => {
                     sum += facts.len();
-                    // Locked until it is removed or left.
-                    free.push((facts.modified()?, path, facts.len(), file));
+                    // It is closed again: there may be more of them than files may be open.
+                    free.push((facts.modified()?, path, facts.len()));
                 }
                 // Whoever writes it may make it as large as they get.
                 Err(TryLockError::WouldBlock) => {
@@ -458,12 +481,19 @@ impl Store {
             }
         }
         free.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        for (_, path, size, _file) in free {
+        for (_, path, size) in free {
             if sum + more <= self.limit {
                 break;
             }
-            if_there(fs::remove_file(&path))?;
-            sum -= size;
+            // Somebody may have begun to use it.
+            let Some(file) = if_there(File::options().read(true).write(true).open(&path))? else {
+                sum -= size;
+                continue;
+            };
+            if file.try_lock().is_ok() {
+                if_there(fs::remove_file(&path))?;
+                sum -= size;
+            }
         }
         match sum + more <= self.limit {
             true => Ok(()),

@@ -91,7 +91,7 @@ class Loader:
             in spare moments into that folder; the next ones, and other trainings, read those, which is less work.
             Pixels are the same. Without a size it takes up to four fifths of the free disk. ``None`` stands for what the variable
             ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache set, ``False`` for no cache at all.
-        cache_share: the share of the cores that packing may take when none is idle, 0 to 1.
+        cache_share: the share of the process's CPU time that packing may take when no core is idle, 0 to 1.
 
     Raises:
         OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).

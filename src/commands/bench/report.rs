@@ -48,6 +48,8 @@ pub struct Report {
     /// Images per second of CPU time, median: least affected by other programs on the machine.
     images_per_cpu_second: f64,
     passes: Vec<f64>,
+    /// Images per second of the pass before them, which warms up, and fills a cache.
+    first_pass: f64,
     /// Peak resident memory of the process until then, bytes; the program itself included.
     peak_rss: Option<u64>,
     /// What decoded the images of the last pass, if the executor is gpu.
@@ -69,6 +71,7 @@ impl Report {
         args: &LoaderBenchArgs,
         loader: &Loader,
         cache: Option<CacheFacts>,
+        first: &Pass,
         passes: Vec<Pass>,
     ) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
@@ -100,6 +103,7 @@ impl Report {
                 batch: median(&of(|p| p.stages.batch)),
             },
             passes: rates,
+            first_pass: first.images as f64 / first.seconds,
             batches_by_server: match &loader.options().elsewhere {
                 Some(servers) => servers.made().into_iter().collect(),
                 None => BTreeMap::new(),

@@ -405,6 +405,40 @@ fn a_folder_that_cannot_be_is_said() {
     assert_eq!(fs::read_to_string(file).unwrap(), "precious");
 }
 
+/// Each process leaves one, and there may be more of them than files may be open.
+#[test]
+fn many_segments_are_looked_through_with_few_open_files() {
+    if !packs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let images = folder(12);
+    let segments_of = |number: usize| dir.path().join(format!("{number:05}.skcache"));
+    fill(&open(dir.path(), 1 << 20).of(Arc::new(ImageFolder::open(images.path()).unwrap())));
+    let one = fs::read(&segments(dir.path())[0]).unwrap();
+    // Copies of a whole segment, as if other processes had left them.
+    for number in 0..1500 {
+        fs::write(segments_of(number), &one).unwrap();
+    }
+    let began = Instant::now();
+    let cache = open(dir.path(), 1 << 30);
+    let open_files = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let before = open_files();
+    let more = folder(8);
+    let cached = cache.of(Arc::new(ImageFolder::open(more.path()).unwrap()));
+    let mut most = 0;
+    std::thread::scope(|scope| {
+        let filling = scope.spawn(|| fill(&cached));
+        while !filling.is_finished() {
+            most = most.max(open_files());
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    assert!(most < before + 300, "{most} files are open, {before} were");
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(segments_of(0).exists());
+}
+
 #[test]
 #[cfg(unix)]
 fn a_folder_that_is_made_is_its_users_alone_and_one_that_was_there_stays_as_it_was() {

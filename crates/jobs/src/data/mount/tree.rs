@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 
+use stokehold_base::hash::Fnv;
+use stokehold_base::random::mix;
 use stokehold_objects::Object;
 
 /// The root folder.
 pub const ROOT: u64 = 1;
 
-/// Folders and files, numbered from [`ROOT`] on.
+/// Folders and files by their numbers, which follow from their paths: a list with one more object has the same numbers for all
+/// others. What keeps something by a file's number, as the cache of images does, finds it again.
 pub struct Tree {
-    nodes: Vec<Node>,
+    nodes: HashMap<u64, Node>,
     /// Keys of objects that are not shown because a folder has the same name. Empty ones, usually folder
     /// markers, are not listed here.
     pub hidden: Vec<String>,
@@ -30,10 +33,10 @@ impl Tree {
     /// The tree of a list of objects.
     pub fn new(objects: &[Object]) -> Self {
         let mut growing = Growing {
-            nodes: Vec::new(),
+            nodes: HashMap::new(),
             numbers: HashMap::new(),
         };
-        growing.nodes.push(growing.empty(ROOT));
+        growing.nodes.insert(ROOT, growing.empty(ROOT));
         // Folders first, so that they win.
         for object in objects {
             if let Some((folders, _)) = object.key.rsplit_once('/') {
@@ -49,7 +52,7 @@ impl Tree {
             }
         }
         let mut nodes = growing.nodes;
-        for node in &mut nodes {
+        for node in nodes.values_mut() {
             if let Node::Folder { children, .. } = node {
                 children.sort_unstable();
             }
@@ -66,13 +69,13 @@ impl Tree {
     }
 
     pub fn node(&self, number: u64) -> Option<&Node> {
-        self.nodes.get(usize::try_from(number.checked_sub(1)?).ok()?)
+        self.nodes.get(&number)
     }
 }
 
 /// A tree under construction.
 struct Growing<'a> {
-    nodes: Vec<Node>,
+    nodes: HashMap<u64, Node>,
     numbers: HashMap<(u64, &'a str), u64>,
 }
 
@@ -101,10 +104,14 @@ impl<'a> Growing<'a> {
         if name.is_empty() || self.numbers.contains_key(&(folder, name)) {
             return None;
         }
-        self.nodes.push(node);
-        let number = self.nodes.len() as u64;
+        // 48 bits, which programs and layers above take. Of two with the same ones the later gets the next number.
+        let mut number = mix(folder ^ Fnv::of(name.as_bytes())) >> 16;
+        while number <= ROOT || self.nodes.contains_key(&number) {
+            number += 1;
+        }
+        self.nodes.insert(number, node);
         self.numbers.insert((folder, name), number);
-        if let Some(Node::Folder { children, .. }) = self.nodes.get_mut(folder as usize - 1) {
+        if let Some(Node::Folder { children, .. }) = self.nodes.get_mut(&folder) {
             children.push((name.into(), number));
         }
         Some(number)
@@ -133,6 +140,21 @@ mod tests {
             Some(Node::Folder { children, .. }) => children.iter().map(|(name, _)| &**name).collect(),
             _ => panic!("{folder} is no folder"),
         }
+    }
+
+    #[test]
+    fn numbers_stay_when_the_list_grows() {
+        let number = |tree: &Tree, path: &str| {
+            path.split('/')
+                .try_fold(ROOT, |at, name| tree.find(at, name))
+                .unwrap()
+        };
+        let before = tree(&[("b/1", 1), ("b/2", 1), ("c", 1)]);
+        let after = tree(&[("a/0", 1), ("b/0", 1), ("b/1", 1), ("b/2", 1), ("c", 1)]);
+        for path in ["b", "b/1", "b/2", "c"] {
+            assert_eq!(number(&before, path), number(&after, path), "{path}");
+        }
+        assert_ne!(number(&after, "b/0"), number(&after, "a/0"));
     }
 
     #[test]
