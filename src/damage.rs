@@ -23,9 +23,12 @@ pub fn warn(images: &Images) {
     for shard in folder.shards() {
         if let Some(damage) = shard.tables_damage() {
             note!(
-                "warning: {}: the tables of its packed JPEGs are {damage}; none of these samples can be read (prepare the data \
-                 set again)",
-                shard.path().display()
+                "warning: {}: the tables of its packed JPEGs are {damage}; {} (prepare the data set again)",
+                shard.path().display(),
+                match shard.tables() {
+                    Some(_) => "those of another shard are used",
+                    None => "none of these samples can be read",
+                }
             );
         }
         if let Some(damage) = shard.damage() {

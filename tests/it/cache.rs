@@ -190,8 +190,11 @@ fn places_that_cannot_be_are_refused_before_the_work() {
             &["bench", "loader", "data", "--cache", "x", "--no-cache"],
             "cannot be used with",
         ),
-        (&["compare", "data", "--trials", "fused,cached"], "give both"),
-        (&["compare", "data", "--cache", "x"], "give both"),
+        (
+            &["compare", "data", "--trials", "fused,cached"],
+            "add --cache DIR[:SIZE]",
+        ),
+        (&["compare", "data", "--cache", "x"], "add it to --trials"),
     ] {
         let output = stokehold(dir).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));

@@ -14,8 +14,8 @@
 //!
 //! * **Every batch is the same** as without it: a packed image has the same pixels to the bit, and is checked by its CRC-32 at every
 //!   read. What is damaged is read from its source again, and replaced.
-//! * **It follows content.** A sample's key is a hash of its [version](stokehold_storage::Source::version): of a file here its path
-//!   below the data set's folder, its number in the file system, its size, and when it and its entry were changed, to the nanosecond; of an object in a bucket its
+//! * **It follows content.** A sample's key is a hash of its [version](stokehold_storage::Source::version): of a file here its name,
+//!   its number in the file system, its size, and when it and its entry were changed, to the nanosecond; of an object in a bucket its
 //!   server, URI, ETag and size. What was changed is another sample. What was changed in the last two seconds, or while it was read,
 //!   waits for the next epoch. Nothing has to be cleared by hand.
 //! * **It is bounded.** The folder stays below its limit. If it is full, segments that no process has read from are removed, those that
@@ -45,7 +45,8 @@
 //! ```
 //!
 //! The folder may be on a network file system that has locks (`flock`). Nothing else may write to it; files that are not
-//! called `*.skcache` or `lock` are left alone.
+//! called `*.skcache` or `lock` are left alone. A folder that is made here is marked as a cache (`CACHEDIR.TAG`), and no class of a data
+//! set that it lies in.
 
 mod cached;
 mod error;

@@ -33,6 +33,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What files of this folder are called.
 const SUFFIX: &str = ".skcache";
 const LOCK: &str = "lock";
+/// Marks a folder as a cache: <https://bford.info/cachedir/>.
+const TAG: &str = "CACHEDIR.TAG";
 
 /// An open folder.
 pub(crate) struct Store {
@@ -519,6 +521,7 @@ impl Drop for Store {
 pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
     let made = match dir.is_file() {
         true => Err(io::Error::other("this is a file")),
+        false if dir.exists() => fs::canonicalize(dir),
         false => make(dir).and_then(|()| fs::canonicalize(dir)),
     };
     made.map_err(|source| CacheError::Io {
@@ -532,7 +535,9 @@ fn make(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(dir)
+    builder.recursive(true).create(dir)?;
+    // Programs that make backups leave such a folder out, and a class tree does not take it for a class.
+    fs::write(dir.join(TAG), "Signature: 8a477f597d28d172789f06886806bc55\n")
 }
 
 /// The segments of a folder.

@@ -230,8 +230,11 @@ impl Plan {
         }
         if self.trials.contains(&Trial::Cached) != self.cache.is_some() {
             return wrong(
-                "the trial cached reads a cache, and no other one does: give both, cached among the trials and the cache's folder"
-                    .to_owned(),
+                match self.cache.is_some() {
+                    true => "--cache is for the trial cached: add it to --trials, or leave --cache out",
+                    false => "the trial cached reads a cache: add --cache DIR[:SIZE], or leave the trial out",
+                }
+                .to_owned(),
             );
         }
         let mut seen = BTreeSet::new();

@@ -32,9 +32,8 @@ pub struct Sample {
 /// Class folders full of images: `root/<class>/**/*.{jpg,jpeg,png,webp}`.
 ///
 /// Classes, samples and their order are those of `torchvision.datasets.ImageFolder` (whose other extensions,
-/// such as `.bmp`, are not read here). Links to folders are followed. There are two differences, where
-/// torchvision continues silently: a folder that cannot be listed is an error, and a link to a folder that
-/// contains it is not followed.
+/// such as `.bmp`, are not read here). Links to folders are followed. There are three differences: a folder that cannot be listed is an error,
+/// a link to a folder that contains it is not followed, and a folder with a file `CACHEDIR.TAG` is a cache and is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFolder {
     /// The folder that holds the class folders.
@@ -150,13 +149,12 @@ impl Source for ImageFolder {
         let Some(Sample { path, .. }) = self.samples.get(sample) else {
             return false;
         };
-        into.extend(self.below(sample));
         version_of_file(path, into)
     }
 }
 
-/// The version of a regular file but for its path: its number in its file system, its size, and when it and its entry were
-/// changed. None if that was just now.
+/// The version of a regular file: its name without folders, its number in its file system, its size, and when it and its entry
+/// were changed. None if that was just now. The folders are left out, so that a file is the same from whatever root it was listed.
 #[cfg(unix)]
 pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -169,6 +167,7 @@ pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     if now.is_ok_and(|now| facts.ctime() + TICK > now.as_secs() as i64) {
         return false;
     }
+    into.extend(path.file_name().unwrap_or_default().as_encoded_bytes());
     let numbers = [
         facts.ino() as i64,
         facts.size() as i64,
@@ -263,7 +262,10 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
             kind = fs::metadata(entry.path()).map_or(kind, |target| target.file_type());
         }
         if kind.is_dir() {
-            folders.push(name);
+            // A cache, such as of these images, is no class.
+            if !entry.path().join("CACHEDIR.TAG").exists() {
+                folders.push(name);
+            }
         } else if is_image_name(&name) {
             images.push(name);
         }

@@ -112,7 +112,6 @@ impl Source for ImageList {
             return false;
         }
         let path = self.path(sample);
-        into.extend(path.as_os_str().as_encoded_bytes());
         as_uri(path).is_none() && version_of_file(path, into)
     }
 

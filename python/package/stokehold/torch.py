@@ -81,7 +81,7 @@ class DataLoader(Loader):
         generator: whose ``initial_seed()`` counts.
         timeout, multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order: taken, and of
             no use here: they are about processes that there are not.
-        more: ``dtype``, ``device``, ``bad_images`` (here "error"), ``samples`` and so on, as of ``stokehold.Loader``.
+        more: ``dtype``, ``device``, ``cache``, ``bad_images`` (here "error"), ``samples`` and so on, as of ``stokehold.Loader``.
 
     Raises:
         OptionError: PyTorch could do it and this cannot: ``batch_sampler``, ``collate_fn``, ``worker_init_fn``, other samplers,

@@ -312,7 +312,7 @@ impl LastTables {
             Some(given) => given,
             None => {
                 return Err(Error::Tables(format!(
-                    "{id:08x} are needed, and none were given with the image: read it from the shard that holds it"
+                    "{id:08x} are needed, and there are none: those of its shard are damaged, or it was taken out of its shard"
                 )));
             }
         };

@@ -148,6 +148,14 @@ impl Shard {
         self.tables_damage.as_ref()
     }
 
+    /// Uses the tables of another shard of the same part in place of damaged ones. Mostly they are the same; whoever decodes compares
+    /// their number with the one that every image names.
+    pub(super) fn borrow_tables(&mut self, of: &Self) {
+        if self.tables_damage.is_some() {
+            self.tables.clone_from(&of.tables);
+        }
+    }
+
     /// Takes tables that another shard has already, if they are the same, so that they are in memory once.
     pub(super) fn share_tables(&mut self, with: &Self) {
         if let (Some(own), Some(tables)) = (&mut self.tables, &with.tables)
