@@ -104,7 +104,11 @@ impl ModelArgs {
         &self.model
     }
 
-    fn local(&self) -> Result<Local, Usage> {
+    /// MODEL as a path.
+    ///
+    /// # Errors
+    /// It is a URI.
+    pub fn local(&self) -> Result<Local, Usage> {
         Local::of(&self.model).map_err(|reason| Usage(format!("{}: {reason}", self.model.display())))
     }
 }

@@ -121,6 +121,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if args.sagemaker.is_wanted() {
         return at_sagemaker::run(args);
     }
+    args.model.local()?;
     if args.script.max_concurrent.is_some() && args.script.script.is_none() {
         return Err(Usage("--max-concurrent is for --script and for --on sagemaker".to_owned()).into());
     }

@@ -13,7 +13,7 @@ use stokehold_jobs::Job;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
     AssembleWith, BatchStrategy, Client, Container, CreateModel, CreateTransformJob, DataProcessing,
-    JobStatus, JoinSource, Plan, SplitType, Tag, TransformData, TransformInput, TransformJob,
+    JobStatus, JoinSource, Plan, SageMakerError, SplitType, Tag, TransformData, TransformInput, TransformJob,
     TransformObjects, TransformOutput, TransformResources, TransformSource, VpcConfig,
 };
 
@@ -93,9 +93,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let section = Plan::section(&job)?;
     let client = Client::open(section.region.as_deref(), &Options::default())?;
     let (model, transform) = requests(args, &job, image)?;
+    // Both before anything is created.
+    model.check().map_err(SageMakerError::from)?;
+    transform.check().map_err(SageMakerError::from)?;
     if asked.dry_run {
-        model.check()?;
-        transform.check()?;
         writeln!(
             terminal::err(),
             "nothing is sent; it would run in {}",
@@ -104,7 +105,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         terminal::json(&serde_json::json!({"CreateModel": model, "CreateTransformJob": transform}))?;
         return Ok(ExitCode::SUCCESS);
     }
-    transform.check()?;
     let name = &transform.transform_job_name;
     client.require_free_transform_job(name)?;
     client.create_model(&model)?;

@@ -550,9 +550,8 @@ fn another_last_value_of_sagemakers_is_said() {
 fn jobs_are_stopped_when_the_target_is_reached() {
     let study = STUDY.replace("max-jobs = 4", "max-jobs = 4\ntarget = 1.2");
     let place = Place::new(&study, |name, job| {
-        match name.ends_with("000") || job.lines.is_empty() {
-            true => print(name, job),
-            false => {}
+        if name.ends_with("000") || job.lines.is_empty() {
+            print(name, job);
         }
     });
     assert_eq!(place.run().unwrap(), Ending::Finished(End::Target));
