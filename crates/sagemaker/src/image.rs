@@ -51,8 +51,12 @@ const OTHERS: [(&str, &str); 21] = [
     ("us-gov-west-1", "442386744353"),
 ];
 
-/// The image that the section names, or that is made of its framework.
-pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Result<String, SageMakerError> {
+/// The image that the section names, or that is made of its framework, for machines of these types, at least one.
+pub(crate) fn image(
+    section: &OnSageMaker,
+    region: &str,
+    machines: &[&str],
+) -> Result<String, SageMakerError> {
     let input = |reason: String| Err(SageMakerError::Input(reason));
     let of_framework = (
         &section.framework,
@@ -94,11 +98,23 @@ pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Resul
             ));
         }
     };
-    let Some(processor) = processor(machine) else {
-        return input(format!(
-            "[sagemaker] the images for {machine} are not known here; give image = \"..\""
-        ));
-    };
+    let mut processors = Vec::new();
+    for machine in machines {
+        let Some(processor) = processor(machine) else {
+            return input(format!(
+                "[sagemaker] the images for {machine} are not known here; give image = \"..\""
+            ));
+        };
+        processors.push(processor);
+    }
+    let processor = processors[0];
+    if processors.iter().any(|other| *other != processor) {
+        return input(
+            "[sagemaker] instance-groups has machines with and without GPUs, and AWS's images are for one of the two; give \
+             image = \"..\""
+                .to_owned(),
+        );
+    }
     let name = match framework {
         Framework::Pytorch => "pytorch-training",
         Framework::Tensorflow => "tensorflow-training",

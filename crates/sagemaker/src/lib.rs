@@ -13,6 +13,9 @@
 //! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
 //! buckets are opened with; this crate adds the types, the retries and what an answer means.
 //!
+//! [`Imported`] is the way back: from a job's description, or from a Python program that makes an estimator of SageMaker's
+//! SDK, to a job file. [`Cost`] bounds what a job costs, by prices that the user gives.
+//!
 //! # When the network fails
 //! A job's name is its token: within an account and region there is never a second job of the same name. So after a
 //! request without an answer, [`Client::create`] asks for the name, and sends the request again if there is no such
@@ -40,13 +43,17 @@
 mod answer;
 mod check;
 mod client;
+mod cost;
 mod error;
+mod facts;
 mod follow;
 mod hyperparameters;
 mod image;
+mod import;
 mod plan;
 mod request;
 mod source;
+mod switch;
 
 pub use answer::{
     JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
@@ -54,15 +61,17 @@ pub use answer::{
 };
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
+pub use cost::{Cost, PricedMachines};
 pub use error::SageMakerError;
 pub use follow::{News, follow};
 pub use hyperparameters::encode_hyperparameters;
+pub use import::{EstimatorError, ImportError, Imported};
 pub use plan::Plan;
 pub use request::{
     AlgorithmSpecification, Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource,
-    Distribution, FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition,
-    OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource, S3DataType, ShuffleConfig,
-    StoppingCondition, Tag, VpcConfig,
+    Distribution, FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, InstanceGroup,
+    MetricDefinition, OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource,
+    S3DataType, ShuffleConfig, StoppingCondition, Tag, VpcConfig,
 };
 pub use source::Source;
 
