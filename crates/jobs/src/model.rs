@@ -243,7 +243,7 @@ impl Unpacking<'_> {
 
     fn hard_link(&mut self, below: &Path, named: &str, to: &Path) -> Result<(), Wrong> {
         let wrong = |reason: &str| refused(named, &format!("is a link to {}, which {reason}", to.display()));
-        let of = inside(to.as_os_str().as_bytes()).map_err(|reason| wrong(reason))?;
+        let of = inside(to.as_os_str().as_bytes()).map_err(&wrong)?;
         let mut from = self.root.to_owned();
         let mut is_file = false;
         for part in of.components() {
