@@ -2,10 +2,9 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use stokehold_objects::{Bucket, Location, Object, ObjectError};
+use stokehold_objects::{Bucket, Copied, Location, Object, ObjectError};
 use stokehold_profile::Recording;
 
 use crate::failure::Usage;
@@ -33,7 +32,7 @@ pub fn recording(run: &Path, stop: &AtomicBool) -> Result<Recording, Box<dyn Err
     let dir = tempfile::Builder::new()
         .prefix("stokehold-recording-")
         .tempdir()?;
-    copy(&bucket, &objects, dir.path(), stop)?;
+    copy(&bucket, &objects, dir.path(), FETCHING, stop)?;
     let mut recording = Recording::open(dir.path())?;
     recording.path = run.to_owned();
     Ok(recording)
@@ -44,30 +43,27 @@ pub fn remote(run: &Path) -> Option<&str> {
     run.to_str().filter(|text| Location::is_remote(text))
 }
 
-fn copy(bucket: &Bucket, objects: &[Object], into: &Path, stop: &AtomicBool) -> Result<(), ObjectError> {
-    let bytes = objects.iter().map(|object| object.size).sum();
-    let bar = progress::bar(
-        bytes,
-        "fetching the recording {bar:40} {bytes}/{total_bytes} {eta}",
-    );
+/// The bar of a recording that is fetched.
+pub const FETCHING: &str = "fetching the recording {bar:40} {bytes}/{total_bytes} {eta}";
+
+/// Copies objects into a folder, with a bar.
+///
+/// # Errors
+/// As [`Bucket::copy`].
+pub fn copy(
+    bucket: &Bucket,
+    objects: &[Object],
+    into: &Path,
+    template: &str,
+    stop: &AtomicBool,
+) -> Result<Copied, ObjectError> {
+    let bar = progress::bar(objects.iter().map(|object| object.size).sum(), template);
     let done = AtomicU64::new(0);
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                bar.set_position(done.load(Ordering::Relaxed));
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        });
-        let copied = bucket.copy(objects, into, &done, stop);
-        ended.store(true, Ordering::Relaxed);
-        copied
-    })?;
-    bar.finish_and_clear();
-    Ok(())
+    progress::counted(&bar, &done, || bucket.copy(objects, into, &done, stop))
 }
 
-fn is_of_recording(key: &str) -> bool {
+/// Whether an object's key is that of a recording's file.
+pub fn is_of_recording(key: &str) -> bool {
     let folders: Vec<&str> = key.split('/').collect();
     let (Some(file), folders) = (folders.last(), &folders[..folders.len() - 1]) else {
         return false;

@@ -15,7 +15,7 @@ use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
 use stokehold_remote::RemoteError;
-use stokehold_sagemaker::SageMakerError;
+use stokehold_sagemaker::{ImportError, SageMakerError};
 use stokehold_scale::ScaleError;
 use stokehold_storage::StorageError;
 use stokehold_synth::SynthError;
@@ -99,6 +99,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         ask::<Usage>,
         ask::<CacheError>,
         ask::<CompareError>,
+        ask::<ImportError>,
         ask::<JobError>,
         ask::<LoaderError>,
         ask::<ObjectError>,

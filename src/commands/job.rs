@@ -2,9 +2,12 @@
 //!
 //! Everything here calls the library `stokehold-jobs`, and formats its results for a terminal.
 
-mod at_sagemaker;
+pub mod at_sagemaker;
 pub mod at_slurm;
 mod container;
+mod fetch;
+mod import;
+mod profiler;
 mod run;
 mod show;
 mod trainer;
@@ -13,6 +16,7 @@ use crate::terminal;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -103,12 +107,26 @@ enum Command {
         #[command(flatten)]
         at: At,
     },
+    /// Unpack the model of a job into a folder; of one on SageMaker, fetch it first.
+    Fetch {
+        /// The job's name
+        name: String,
+        /// The folder, which does not exist yet [default: one of the job's name, here]
+        #[arg(value_name = "DIR")]
+        folder: Option<Local>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Turn the profiler of a job that runs on or off, or give it another interval.
+    Profiler(profiler::Args),
     /// Remove jobs that have ended, with everything in their folders.
     Rm {
         /// Their names
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
+    /// Turn a training job of SageMaker, or the Python program that makes one, into a job file.
+    Import(import::Args),
     /// Write a job file with every key explained.
     Init {
         /// The file
@@ -218,6 +236,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(client) => at_sagemaker::wait(&client, &name, timeout, json),
             None => wait(&store()?, &name, timeout, json),
         },
+        Command::Fetch { name, folder, at } => {
+            let into = folder.map_or_else(|| PathBuf::from(&name), |folder| folder.to_path_buf());
+            match at.client()? {
+                Some(client) => fetch::of_sagemaker(&client, &name, &into),
+                None => fetch::of_store(&store()?, &name, &into),
+            }
+        }
+        Command::Profiler(asked) => profiler::run(&asked, &store),
         Command::Rm { names } => {
             let store = store()?;
             for name in &names {
@@ -225,6 +251,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Command::Import(asked) => import::run(&asked),
         Command::Init { file } => init(&file),
         Command::Schema => {
             terminal::json(&Job::schema())?;

@@ -1,10 +1,13 @@
 //! `stokehold report`: explain a recorded run on one page, or put two runs side by side.
 
+mod live;
+
 use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde_json::{Map, Value, json};
@@ -16,6 +19,7 @@ use stokehold_profile::Recording;
 use stokehold_train::run::RunFolder;
 
 use super::advise::measure::{self, Remote};
+use super::job::at_sagemaker::At;
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal;
@@ -27,11 +31,23 @@ const ADVICE: usize = 3;
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The run's folder: one of stokehold profile or train, or one of SageMaker Debugger; or where it lies:
-    /// s3://BUCKET/PREFIX.
+    /// s3://BUCKET/PREFIX; with --on sagemaker the name of a job.
     run: PathBuf,
 
     /// A second run: both are put side by side.
+    #[arg(conflicts_with = "on")]
     run_b: Option<PathBuf>,
+
+    #[command(flatten)]
+    at: At,
+
+    /// With --on sagemaker: write the page again with what came since, until the job ends.
+    #[arg(long, requires = "on")]
+    follow: bool,
+
+    /// With --follow: the time between two pages.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s", requires = "follow")]
+    every: Duration,
 
     /// Defaults of the rules' parameters: stokehold, rulesconfig or guide.
     #[arg(long, value_name = "SET", default_value = "stokehold")]
@@ -66,6 +82,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     for text in &args.set {
         parameters.set(text)?;
+    }
+    if let Some(client) = args.at.client()? {
+        return live::run(&client, args, &parameters);
     }
     let comparison = [Some(&args.run), args.run_b.as_ref()].into_iter().flatten();
     if let Some(pages) = comparison.into_iter().find_map(|run| pages_of(run)) {
@@ -144,7 +163,11 @@ fn measure_once(recording: &mut Recording) -> Vec<String> {
 impl Judged {
     fn of(run: &Path, parameters: &Parameters, prices: &Prices) -> Result<Self, Box<dyn Error>> {
         let stop = interrupt::flag_for("stopping; nothing is written")?;
-        let mut recording = elsewhere::recording(run, stop)?;
+        let recording = elsewhere::recording(run, stop)?;
+        Ok(Self::of_recording(recording, parameters, prices))
+    }
+
+    fn of_recording(mut recording: Recording, parameters: &Parameters, prices: &Prices) -> Self {
         let mut notes = measure_once(&mut recording);
         let folder = recording.path.parent().unwrap_or(Path::new("."));
         let curves = match curves::read(folder, &recording) {
@@ -171,7 +194,7 @@ impl Judged {
         let machines = workload
             .and_then(|workload| machines(workload, about.map(|about| &about.machine), epochs, &prices));
         let verdict = verdict(&recording, &findings, workload, &advice);
-        Ok(Self {
+        Self {
             recording,
             findings,
             advice,
@@ -179,7 +202,7 @@ impl Judged {
             curves,
             verdict,
             notes,
-        })
+        }
     }
 
     fn contents<'a>(&'a self, prices: &'a Prices) -> Contents<'a> {

@@ -1,6 +1,7 @@
 //! The command line from outside: what it makes, says and exits with.
 
 mod advise;
+mod at_sagemaker;
 mod bench;
 mod bucket;
 mod cache;

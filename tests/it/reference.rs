@@ -123,6 +123,14 @@ fn tables_of_jobs() -> Vec<Table> {
             besides: json!({}),
         },
         Table {
+            heading: "`[[sagemaker.instance-groups]]`",
+            definition: Some("InstanceGroup"),
+            place: "/sagemaker/instance-groups/0",
+            least: job(json!({"sagemaker": {"role": "arn", "instance-groups":
+                [{"name": "gpu", "instance-type": "ml.g5.xlarge", "instances": 1}]}})),
+            besides: json!({}),
+        },
+        Table {
             heading: "`[profiler]`",
             definition: Some("Profiling"),
             place: "/profiler",

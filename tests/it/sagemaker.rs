@@ -31,15 +31,15 @@ python-version = "py312"
 train = "s3://bucket/train"
 "#;
 
-struct Place {
-    dir: TempDir,
+pub struct Place {
+    pub dir: TempDir,
     /// SageMaker's address; nothing listens there without moto.
-    address: String,
+    pub address: String,
     _moto: Option<Moto>,
 }
 
 /// A bucket, and a line in the log of the job's first machine.
-const BEFORE: &str = "\
+pub const BEFORE: &str = "\
 client('s3').create_bucket(Bucket='bucket', CreateBucketConfiguration=dict(LocationConstraint='eu-west-1'))
 logs, at = client('logs'), dict(logGroupName='/aws/sagemaker/TrainingJobs', logStreamName='flowers-1/algo-1-1600000000')
 logs.create_log_group(logGroupName=at['logGroupName'])
@@ -48,7 +48,7 @@ logs.put_log_events(logEvents=[dict(timestamp=int(time.time() * 1000), message='
 ";
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = TempDir::new().unwrap();
         fs::create_dir_all(dir.path().join("src")).unwrap();
         fs::write(dir.path().join("src/train.py"), "print('loss=0.25')").unwrap();
@@ -69,7 +69,12 @@ impl Place {
         Some(place)
     }
 
-    fn job(&self, args: &[&str]) -> Output {
+    pub fn job(&self, args: &[&str]) -> Output {
+        self.stokehold().arg("job").args(args).output().unwrap()
+    }
+
+    /// The program in the folder, with the credentials.
+    pub fn stokehold(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
         for variable in [
             "AWS_ENDPOINT_URL_SAGEMAKER",
@@ -84,15 +89,12 @@ impl Place {
             .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
             .env("AWS_SECRET_ACCESS_KEY", "a-secret-of-the-test")
             .env("AWS_REGION", "eu-west-1")
-            .env("STOKEHOLD_JOBS", self.dir.path().join("jobs"))
-            .arg("job")
-            .args(args)
-            .output()
-            .unwrap()
+            .env("STOKEHOLD_JOBS", self.dir.path().join("jobs"));
+        command
     }
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     format!(
         "{:?}\n{}{}",
         output.status,

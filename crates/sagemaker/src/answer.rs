@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::InstanceGroup;
+
 /// A job's state, in SageMaker's coarse terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobStatus {
@@ -157,6 +159,9 @@ pub struct Machines {
     /// How many.
     #[serde(default)]
     pub instance_count: u32,
+    /// Groups of machines of different types, in place of both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instance_groups: Vec<InstanceGroup>,
 }
 
 /// A training job of a list.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stokehold_base::fault::Fault;
 
-use crate::{CreateTrainingJob, DataSource};
+use crate::{CreateTrainingJob, DataSource, ProfilerConfig, ResourceConfig};
 
 /// A member of a request that SageMaker would refuse. It never repeats the value of a variable or hyperparameter,
 /// which may be a secret.
@@ -95,19 +95,7 @@ impl CreateTrainingJob {
             )?;
         }
         let machines = &self.resource_config;
-        require(
-            machines.instance_type.starts_with("ml."),
-            "ResourceConfig.InstanceType",
-            format!(
-                "'{}' is no type of machine; name one such as ml.g5.xlarge",
-                machines.instance_type
-            ),
-        )?;
-        require(
-            machines.instance_count > 0,
-            "ResourceConfig.InstanceCount",
-            "is 0; ask for at least one machine".to_owned(),
-        )?;
+        check_machines(machines)?;
         require(
             machines.volume_size_in_gb > 0,
             "ResourceConfig.VolumeSizeInGB",
@@ -195,6 +183,18 @@ impl CreateTrainingJob {
                 DataSource::S3DataSource(objects) => {
                     require(is_s3(&objects.s3_uri), &member, no_s3(&objects.s3_uri))?;
                     bounded(objects.attribute_names.len(), 16, &member, "attributes")?;
+                    let groups = &machines.instance_groups;
+                    let is_group =
+                        |name: &String| groups.iter().any(|group| group.instance_group_name == *name);
+                    let stray = objects.instance_group_names.iter().find(|name| !is_group(name));
+                    require(
+                        stray.is_none(),
+                        &member,
+                        format!(
+                            "'{}' is no group of ResourceConfig.InstanceGroups; name one of them",
+                            stray.map_or("", String::as_str)
+                        ),
+                    )?;
                 }
                 DataSource::FileSystemDataSource(files) => {
                     require(
@@ -246,24 +246,9 @@ impl CreateTrainingJob {
                 no_s3(&checkpoints.s3_uri),
             )?;
         }
-        if let Some(profiler) = &self.profiler_config {
-            let uri = profiler.s3_output_path.as_deref();
-            require(
-                uri.map_or(profiler.disable_profiler, is_s3),
-                "ProfilerConfig.S3OutputPath",
-                no_s3(uri.unwrap_or_default()),
-            )?;
-            let interval = profiler.profiling_interval_in_milliseconds;
-            require(
-                interval.is_none_or(|interval| INTERVALS.contains(&interval)),
-                "ProfilerConfig.ProfilingIntervalInMilliseconds",
-                format!(
-                    "is {}; choose one of 100, 200, 500, 1000, 5000 and 60000",
-                    interval.unwrap_or_default()
-                ),
-            )?;
-        }
-        Ok(())
+        self.profiler_config
+            .as_ref()
+            .map_or(Ok(()), ProfilerConfig::check)
     }
 }
 
@@ -273,6 +258,77 @@ pub(crate) fn is_name(name: &str, most: usize) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
         && !name.starts_with('-')
         && !name.ends_with('-')
+}
+
+impl ProfilerConfig {
+    /// Finds the first member that SageMaker would refuse by its form.
+    ///
+    /// # Errors
+    /// There is no place for what is recorded, or the interval is none of Debugger's.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let uri = self.s3_output_path.as_deref();
+        if !uri.map_or(self.disable_profiler, is_s3) {
+            return Err(RequestError {
+                member: "ProfilerConfig.S3OutputPath".to_owned(),
+                reason: no_s3(uri.unwrap_or_default()),
+            });
+        }
+        match self.profiling_interval_in_milliseconds {
+            Some(interval) if !INTERVALS.contains(&interval) => Err(RequestError {
+                member: "ProfilerConfig.ProfilingIntervalInMilliseconds".to_owned(),
+                reason: format!("is {interval}; choose one of 100, 200, 500, 1000, 5000 and 60000"),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Machines of one type and their number, or groups of them.
+fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
+    let wrong = |member: &str, reason: String| {
+        let member = format!("ResourceConfig.{member}");
+        Err(RequestError { member, reason })
+    };
+    let no_type = |name: &str| format!("'{name}' is no type of machine; name one such as ml.g5.xlarge");
+    let groups = &machines.instance_groups;
+    if groups.is_empty() {
+        if !machines.instance_type.starts_with("ml.") {
+            return wrong("InstanceType", no_type(&machines.instance_type));
+        }
+        if machines.instance_count == 0 {
+            return wrong("InstanceCount", "is 0; ask for at least one machine".to_owned());
+        }
+        return Ok(());
+    }
+    if !machines.instance_type.is_empty() || machines.instance_count > 0 {
+        let reason = "has groups beside a type and a number of machines; choose one of the two".to_owned();
+        return wrong("InstanceGroups", reason);
+    }
+    if groups.len() > 5 {
+        let reason = format!("has {} groups; SageMaker takes at most 5", groups.len());
+        return wrong("InstanceGroups", reason);
+    }
+    let mut names = BTreeSet::new();
+    for group in groups {
+        let name = &group.instance_group_name;
+        let member = format!("InstanceGroups.{name}");
+        if !(1..=64).contains(&name.chars().count()) {
+            return wrong(&member, "the name of a group has 1 to 64 characters".to_owned());
+        }
+        if !names.insert(name) {
+            return wrong(
+                &member,
+                "there are two groups of this name; rename one".to_owned(),
+            );
+        }
+        if !group.instance_type.starts_with("ml.") {
+            return wrong(&member, no_type(&group.instance_type));
+        }
+        if group.instance_count == 0 {
+            return wrong(&member, "has no machine; ask for at least one".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.

@@ -327,7 +327,7 @@ impl Client {
         &self.region
     }
 
-    fn asked<A: DeserializeOwned>(
+    pub(crate) fn asked<A: DeserializeOwned>(
         &self,
         operation: &str,
         request: &impl Serialize,

@@ -57,8 +57,12 @@ const OTHERS: [(&str, &str); 22] = [
 /// The first versions of PyTorch and TensorFlow whose images are in these registries under the names of today.
 const OLDEST: [[u32; 3]; 2] = [[1, 2, 0], [1, 14, 0]];
 
-/// The image that the section names, or that is made of its framework.
-pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Result<String, SageMakerError> {
+/// The image that the section names, or that is made of its framework, for machines of these types, at least one.
+pub(crate) fn image(
+    section: &OnSageMaker,
+    region: &str,
+    machines: &[&str],
+) -> Result<String, SageMakerError> {
     let input = |reason: String| Err(SageMakerError::Input(reason));
     let of_framework = (
         &section.framework,
@@ -108,11 +112,23 @@ pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Resul
             ));
         }
     };
-    let Some(processor) = processor(machine) else {
-        return input(format!(
-            "[sagemaker] the images for {machine} are not known here; give image = \"..\""
-        ));
-    };
+    let mut processors = Vec::new();
+    for machine in machines {
+        let Some(processor) = processor(machine) else {
+            return input(format!(
+                "[sagemaker] the images for {machine} are not known here; give image = \"..\""
+            ));
+        };
+        processors.push(processor);
+    }
+    let processor = processors[0];
+    if processors.iter().any(|other| *other != processor) {
+        return input(
+            "[sagemaker] instance-groups has machines with and without GPUs, and AWS's images are for one of the two; give \
+             image = \"..\""
+                .to_owned(),
+        );
+    }
     let china = if region.starts_with("cn-") { ".cn" } else { "" };
     Ok(format!(
         "{account}.dkr.ecr.{region}.amazonaws.com{china}/{name}:{version}-{processor}-{python}"

@@ -16,6 +16,9 @@
 //! [`CreateTuningJob`] and [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for tuning and batch
 //! transform; who makes them of a study or of options is above this crate.
 //!
+//! [`Imported`] is the way back: from a job's description, or from a Python program that makes an estimator of SageMaker's
+//! SDK, to a job file. [`Cost`] bounds what a job costs, by prices that the user gives.
+//!
 //! # When the network fails
 //! A name is a token: within an account and region there is never a second job of the same name. So after a
 //! request without an answer, [`Client::create`] asks for the name, and sends the request again if there is no such
@@ -43,13 +46,17 @@
 mod answer;
 mod check;
 mod client;
+mod cost;
 mod error;
+mod facts;
 mod follow;
 mod hyperparameters;
 mod image;
+mod import;
 mod plan;
 mod request;
 mod source;
+mod switch;
 mod transform;
 mod tuning;
 
@@ -59,15 +66,17 @@ pub use answer::{
 };
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
+pub use cost::{Cost, PricedMachines};
 pub use error::{Resource, SageMakerError};
 pub use follow::{News, follow, follow_tuning};
 pub use hyperparameters::encode_hyperparameters;
+pub use import::{EstimatorError, ImportError, Imported};
 pub use plan::Plan;
 pub use request::{
     AlgorithmSpecification, Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource,
-    Distribution, FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition,
-    OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource, S3DataType, ShuffleConfig,
-    StoppingCondition, Tag, VpcConfig,
+    Distribution, FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, InstanceGroup,
+    MetricDefinition, OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource,
+    S3DataType, ShuffleConfig, StoppingCondition, Tag, VpcConfig,
 };
 pub use source::Source;
 pub use transform::{

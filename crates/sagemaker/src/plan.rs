@@ -13,9 +13,9 @@ use stokehold_objects::{Location, Options};
 use crate::image::image;
 use crate::{
     Channel, CheckpointConfig, Client, CompressionType, CreateTrainingJob, DataSource, Distribution,
-    FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition, ProfilerConfig,
-    RecordWrapper, S3DataSource, S3DataType, SageMakerError, ShuffleConfig, Source, Tag, VpcConfig,
-    encode_hyperparameters,
+    FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, InstanceGroup, MetricDefinition,
+    ProfilerConfig, RecordWrapper, S3DataSource, S3DataType, SageMakerError, ShuffleConfig, Source, Tag,
+    VpcConfig, encode_hyperparameters,
 };
 
 /// What is sent for a job.
@@ -58,7 +58,7 @@ impl Plan {
             return input("SageMaker puts the model into a bucket; write output = \"s3://BUCKET/..\"");
         };
         let output = output.trim_end_matches('/');
-        if job.instance_type == "local" {
+        if section.instance_groups.is_empty() && job.instance_type == "local" {
             return input("SageMaker wants a type of machine; write instance-type = \"ml.g5.xlarge\"");
         }
         if let Some(name) = CREDENTIALS
@@ -72,7 +72,7 @@ impl Plan {
         }
         let mut notes = notes(job);
         let mut request = CreateTrainingJob::new(name, &section.role, output);
-        request.algorithm_specification.training_image = image(section, region, &job.instance_type)?;
+        request.algorithm_specification.training_image = image(section, region, &types(job, section))?;
         request.algorithm_specification.metric_definitions = job
             .metrics
             .iter()
@@ -85,8 +85,13 @@ impl Plan {
         request.output_data_config.kms_key_id = section.kms_key.clone();
 
         let machines = &mut request.resource_config;
-        machines.instance_type = job.instance_type.clone();
-        machines.instance_count = number("instances", job.instances as u64)?;
+        if section.instance_groups.is_empty() {
+            machines.instance_type = job.instance_type.clone();
+            machines.instance_count = number("instances", job.instances as u64)?;
+        } else {
+            machines.instance_count = 0;
+            machines.instance_groups = groups(job, section)?;
+        }
         machines.volume_size_in_gb = section.volume_gigabytes;
         machines.volume_kms_key_id = section.kms_key.clone();
         machines.keep_alive_period_in_seconds = section.keep_alive_seconds;
@@ -134,7 +139,9 @@ impl Plan {
             })
             .collect();
         let (source, source_uri) = source(job, &format!("{output}/{name}/source/sourcedir.tar.gz"))?;
-        request.hyper_parameters = encode_hyperparameters(&hyperparameters(job, name, region, &source_uri)?);
+        let machine = types(job, section)[0];
+        request.hyper_parameters =
+            encode_hyperparameters(&hyperparameters(job, machine, name, region, &source_uri)?);
         request.check()?;
         Ok(Self {
             request,
@@ -170,6 +177,53 @@ fn number(key: &str, value: u64) -> Result<u32, SageMakerError> {
             "{key} = {value} is more than SageMaker takes, {}",
             i32::MAX
         )),
+    }
+}
+
+/// The types of the machines.
+fn types<'a>(job: &'a Job, section: &'a OnSageMaker) -> Vec<&'a str> {
+    match section.instance_groups.as_slice() {
+        [] => vec![&job.instance_type],
+        groups => groups.iter().map(|group| group.instance_type.as_str()).collect(),
+    }
+}
+
+fn groups(job: &Job, section: &OnSageMaker) -> Result<Vec<InstanceGroup>, SageMakerError> {
+    let each = section.instance_groups.iter().map(|group| {
+        let stray = group.channels.iter().flatten();
+        if let Some(stray) = stray.into_iter().find(|name| !job.channels.contains_key(*name)) {
+            return input(format!(
+                "[sagemaker] instance-groups: group {} gets channel {stray}, and [channels] has none of this name",
+                group.name
+            ));
+        }
+        Ok(InstanceGroup {
+            instance_group_name: group.name.clone(),
+            instance_type: group.instance_type.clone(),
+            instance_count: number("instances", u64::from(group.instances))?,
+        })
+    });
+    each.collect()
+}
+
+/// The groups that get a channel; none if all do.
+fn groups_of(name: &str, section: &OnSageMaker) -> Result<Vec<String>, SageMakerError> {
+    let groups = &section.instance_groups;
+    let gets = |channels: &Option<Vec<String>>| {
+        let mut known = channels.iter().flatten();
+        channels.is_none() || known.any(|known| known == name)
+    };
+    let those: Vec<String> = groups
+        .iter()
+        .filter(|group| gets(&group.channels))
+        .map(|group| group.name.clone())
+        .collect();
+    match (those.len(), groups.len()) {
+        (some, all) if some == all => Ok(Vec::new()),
+        (0, _) => input(format!(
+            "channel {name}: no group of [sagemaker] instance-groups gets it; add it to the channels of one"
+        )),
+        _ => Ok(those),
     }
 }
 
@@ -240,8 +294,13 @@ fn channels(
     let each = job.channels.iter().map(|(name, channel)| {
         let place = section.channels.get(name).unwrap_or(&channel.uri);
         match place.split_once("://") {
-            Some(("s3", _)) => of_bucket(name, channel, place, notes),
-            Some((scheme @ ("efs" | "fsx"), rest)) => of_file_system(name, channel, scheme, rest),
+            Some(("s3", _)) => of_bucket(name, channel, place, groups_of(name, section)?, notes),
+            Some((scheme @ ("efs" | "fsx"), rest)) if groups_of(name, section)?.is_empty() => {
+                of_file_system(name, channel, scheme, rest)
+            }
+            Some(("efs" | "fsx", _)) => input(format!(
+                "channel {name}: all groups of [sagemaker] instance-groups have a file system; add it to the channels of each"
+            )),
             _ => input(format!(
                 "channel {name}: SageMaker cannot read {place}; put the data into a bucket or on a file system, and say where: \
                  [sagemaker.channels] {name} = \"s3://BUCKET/..\", \"efs://fs-ID/FOLDER\" or \"fsx://fs-ID/MOUNTNAME/FOLDER\""
@@ -255,6 +314,7 @@ fn of_bucket(
     name: &str,
     channel: &JobChannel,
     uri: &str,
+    groups: Vec<String>,
     notes: &mut Vec<String>,
 ) -> Result<Channel, SageMakerError> {
     let mode = match channel.mode() {
@@ -293,6 +353,7 @@ fn of_bucket(
             Sharing::ShardedByS3Key => Distribution::ShardedByS3Key,
         },
         attribute_names: channel.attributes.clone(),
+        instance_group_names: groups,
     });
     Ok(Channel {
         content_type: channel.content_type.clone(),
@@ -387,6 +448,7 @@ fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
 /// All hyperparameters: the user's, and those that the toolkit takes for itself.
 fn hyperparameters(
     job: &Job,
+    machine: &str,
     name: &str,
     region: &str,
     source: &str,
@@ -411,12 +473,12 @@ fn hyperparameters(
         Launch::None => {}
         Launch::Torch => {
             own("sagemaker_torch_distributed_enabled", json!(true));
-            own("sagemaker_instance_type", json!(job.instance_type));
+            own("sagemaker_instance_type", json!(machine));
         }
         Launch::Smdistributed => {
             own("sagemaker_distributed_dataparallel_enabled", json!(true));
             own("sagemaker_distributed_dataparallel_custom_mpi_options", json!(""));
-            own("sagemaker_instance_type", json!(job.instance_type));
+            own("sagemaker_instance_type", json!(machine));
         }
         Launch::Mpi => {
             own("sagemaker_mpi_enabled", json!(true));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The request CreateTrainingJob. Members that are `None` or empty are left out of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,6 +67,7 @@ impl CreateTrainingJob {
             resource_config: ResourceConfig {
                 instance_type: String::new(),
                 instance_count: 1,
+                instance_groups: Vec::new(),
                 volume_size_in_gb: 30,
                 volume_kms_key_id: None,
                 keep_alive_period_in_seconds: None,
@@ -205,6 +206,9 @@ pub struct S3DataSource {
     /// For augmented manifests: the attributes that each line contributes, at most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attribute_names: Vec<String>,
+    /// The groups of machines that get it; none if all do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instance_group_names: Vec<String>,
 }
 
 /// What the address of an [`S3DataSource`] names.
@@ -277,10 +281,15 @@ pub struct OutputDataConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ResourceConfig {
-    /// `ml.g5.xlarge`, ..
+    /// `ml.g5.xlarge`, ..; empty with groups.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub instance_type: String,
-    /// How many, at least 1.
+    /// How many, at least 1; 0 with groups.
+    #[serde(skip_serializing_if = "is_zero")]
     pub instance_count: u32,
+    /// Groups of machines of different types, at most 5.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instance_groups: Vec<InstanceGroup>,
     /// The disk of each machine, in GB, at least 1.
     #[serde(rename = "VolumeSizeInGB")]
     pub volume_size_in_gb: u32,
@@ -290,6 +299,22 @@ pub struct ResourceConfig {
     /// How long the machines are kept for a next job, in seconds, 1 to 21600; not with spot machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive_period_in_seconds: Option<u32>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// Machines of one type in a cluster of several types.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct InstanceGroup {
+    /// Its name, 1 to 64 characters.
+    pub instance_group_name: String,
+    /// `ml.g5.xlarge`, ..
+    pub instance_type: String,
+    /// How many, at least 1.
+    pub instance_count: u32,
 }
 
 /// When SageMaker ends the job.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jobs::{Job, Line};
 use stokehold_objects::Options;
-use stokehold_sagemaker::{Client, JobStatus, LogLine, News, Plan, TrainingJob, TrainingJobSummary, follow};
+use stokehold_sagemaker::{
+    Client, Cost, JobStatus, LogLine, Machines, News, Plan, TrainingJob, TrainingJobSummary, follow,
+};
 
 use super::{ended, print, show};
 use crate::failure::Usage;
@@ -47,10 +49,35 @@ impl At {
 
     /// The client, if the job is on SageMaker.
     pub fn client(&self) -> Result<Option<Client>, Box<dyn Error>> {
+        self.client_for(None)
+    }
+
+    /// As [`client`](Self::client), for something that names its region itself, as an ARN does.
+    pub fn client_for(&self, region: Option<&str>) -> Result<Option<Client>, Box<dyn Error>> {
+        if let (Some(named), Some(asked)) = (region, &self.region)
+            && named != asked
+        {
+            return Err(Usage(format!(
+                "the job is in {named}, and --region says {asked}; leave --region out"
+            ))
+            .into());
+        }
         Ok(match self.on {
-            Some(On::Sagemaker) => Some(Client::open(self.region.as_deref(), &Options::default())?),
+            Some(On::Sagemaker) => {
+                let region = region.or(self.region.as_deref());
+                Some(Client::open(region, &Options::default())?)
+            }
             None => None,
         })
+    }
+}
+
+/// Options for buckets in a job's region.
+pub fn in_region(client: &Client) -> Options {
+    let region = ("AWS_REGION".to_owned(), client.region().to_owned());
+    Options {
+        settings: vec![region],
+        ..Options::default()
     }
 }
 
@@ -88,6 +115,10 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
             plan.source_uri,
             client.region()
         )?;
+        match Cost::of(job) {
+            Ok(cost) => writeln!(terminal::err(), "{cost}")?,
+            Err(error) => writeln!(terminal::err(), "note: {error}")?,
+        }
         terminal::json(&plan.request)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -342,13 +373,18 @@ fn facts(job: &TrainingJob) -> Vec<(&'static str, String)> {
         }
         facts.push(("bill", text));
     }
-    let profiler = job.profiler_config.as_ref();
-    if let Some(place) = profiler.and_then(|profiler| profiler.s3_output_path.as_deref()) {
-        let place = place.trim_end_matches('/');
-        let place = format!("{place}/{}/profiler-output", job.training_job_name);
+    if let Some(place) = recording(job) {
         facts.push(("recording", place));
     }
     facts
+}
+
+/// Where a job's profiler puts what it records.
+pub fn recording(job: &TrainingJob) -> Option<String> {
+    let profiler = job.profiler_config.as_ref();
+    let place = profiler.and_then(|profiler| profiler.s3_output_path.as_deref())?;
+    let place = place.trim_end_matches('/');
+    Some(format!("{place}/{}/profiler-output", job.training_job_name))
 }
 
 fn described(job: &TrainingJob) -> String {
@@ -363,9 +399,8 @@ fn described(job: &TrainingJob) -> String {
         (
             "machines",
             format!(
-                "{} {}{}",
-                job.resource_config.instance_count,
-                job.resource_config.instance_type,
+                "{}{}",
+                machines(&job.resource_config),
                 if job.enable_managed_spot_training {
                     ", spot"
                 } else {
@@ -385,6 +420,22 @@ fn described(job: &TrainingJob) -> String {
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| format!("{name:<12}{value}\n"))
         .collect()
+}
+
+fn machines(machines: &Machines) -> String {
+    let groups = machines.instance_groups.iter();
+    let groups: Vec<String> = groups
+        .map(|group| {
+            format!(
+                "{} {} ({})",
+                group.instance_count, group.instance_type, group.instance_group_name
+            )
+        })
+        .collect();
+    match groups.is_empty() {
+        true => format!("{} {}", machines.instance_count, machines.instance_type),
+        false => groups.join(", "),
+    }
 }
 
 fn states(job: &TrainingJob) -> String {

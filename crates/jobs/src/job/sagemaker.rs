@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The section `[sagemaker]` of a job file. Machines, time, spot, output and checkpoints are where the file has them for all
 /// places.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OnSageMaker {
     /// The role that the job acts as: `arn:aws:iam::123456789012:role/NAME`.
@@ -48,6 +48,15 @@ pub struct OnSageMaker {
     /// Labels of the job.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
+    /// What a machine costs there in an hour, in any currency; for the estimate of `--dry-run`. Default: `price` of `[spot]`;
+    /// without both there is no estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub price: Option<f64>,
+    /// Groups of machines of different types, at most five. They take the place of `instances` and `instance-type`, which are
+    /// then for this machine alone.
+    #[serde(default)]
+    pub instance_groups: Vec<InstanceGroup>,
     /// Where channels have their data on SageMaker, if elsewhere than here: `s3://BUCKET/..`, or a folder of a file system as
     /// `efs://fs-ID/FOLDER` or `fsx://fs-ID/MOUNTNAME/FOLDER`.
     #[serde(default)]
@@ -65,9 +74,70 @@ impl OnSageMaker {
             return Some("volume-gigabytes is at least 1".to_owned());
         }
         let keep = self.keep_alive_seconds.unwrap_or(1);
-        (!(1..=21_600).contains(&keep))
-            .then(|| format!("keep-alive-seconds = {keep} is not between 1 and 21600"))
+        if !(1..=21_600).contains(&keep) {
+            return Some(format!("keep-alive-seconds = {keep} is not between 1 and 21600"));
+        }
+        let prices = self.instance_groups.iter().map(|group| group.price);
+        if let Some(price) = prices
+            .chain([self.price])
+            .flatten()
+            .find(|price| !(price.is_finite() && *price > 0.0))
+        {
+            return Some(format!("[sagemaker] price = {price} is not above 0"));
+        }
+        wrong_groups(&self.instance_groups)
     }
+}
+
+/// Machines of one type in a cluster of several types: `[[sagemaker.instance-groups]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct InstanceGroup {
+    /// The group's name, which the script finds in `SM_CURRENT_INSTANCE_GROUP`; at most 64 characters.
+    pub name: String,
+    /// The type of its machines: `ml.g5.xlarge`.
+    pub instance_type: String,
+    /// The number of its machines.
+    #[schemars(range(min = 1))]
+    pub instances: u32,
+    /// The channels in buckets that its machines get. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<Vec<String>>,
+    /// What one of its machines costs in an hour, in any currency. Default: `price` of `[sagemaker]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub price: Option<f64>,
+}
+
+/// The groups that a job of SageMaker may have.
+const MOST_GROUPS: usize = 5;
+
+fn wrong_groups(groups: &[InstanceGroup]) -> Option<String> {
+    if groups.len() > MOST_GROUPS {
+        return Some(format!(
+            "[sagemaker] instance-groups has {} groups; SageMaker takes at most {MOST_GROUPS}",
+            groups.len()
+        ));
+    }
+    for (place, group) in groups.iter().enumerate() {
+        let name = &group.name;
+        if !(1..=64).contains(&name.chars().count()) {
+            return Some(
+                "[sagemaker] instance-groups: the name of a group has 1 to 64 characters".to_owned(),
+            );
+        }
+        if groups[..place].iter().any(|before| before.name == *name) {
+            return Some(format!(
+                "[sagemaker] instance-groups has two groups {name}; rename one"
+            ));
+        }
+        if group.instances == 0 {
+            return Some(format!(
+                "[sagemaker] instance-groups: group {name} has instances = 0; give at least 1"
+            ));
+        }
+    }
+    None
 }
 
 /// A framework that AWS has images of.

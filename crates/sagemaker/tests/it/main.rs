@@ -3,6 +3,8 @@
 mod bad;
 mod calls;
 mod follows;
+mod groups;
+mod imports;
 mod moto;
 mod plans;
 mod stub;
@@ -84,6 +86,7 @@ pub fn full() -> CreateTrainingJob {
             } else {
                 Vec::new()
             },
+            instance_group_names: Vec::new(),
         });
         Channel {
             content_type: Some("image/jpeg".into()),
@@ -327,7 +330,7 @@ const DECODER: &str = "import json, os, sys, tempfile\n\
     print(json.dumps(out))\n";
 
 /// Any JSON; strings include those that look like numbers or JSON themselves.
-fn values() -> impl Strategy<Value = Value> {
+pub fn values() -> impl Strategy<Value = Value> {
     let text = prop_oneof![
         any::<String>(),
         Just("0.5".to_owned()),

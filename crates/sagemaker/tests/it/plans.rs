@@ -18,7 +18,7 @@ const SMALL: &str = "entry-point = \"train.py\"\noutput = \"s3://bucket/out\"\ni
     [sagemaker]\nrole = \"arn:aws:iam::123456789012:role/trains\"\nimage = \"registry/train:1\"\n";
 
 /// A job as people run it: ResNet with a choice of loaders, a profile at 500 ms, spot machines with checkpoints.
-const PUBLISHED: &str = r#"
+pub const PUBLISHED: &str = r#"
 name = "resnet-1"
 entry-point = "train.py"
 source-dir = "src"
@@ -68,7 +68,7 @@ train = "fsx://fs-0123456789abcdef0/fsx/train"
 shared = "efs://fs-0123456789abcdef1/shared"
 "#;
 
-fn job(text: &str) -> Job {
+pub fn job(text: &str) -> Job {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.toml");
     fs::write(&path, text).unwrap();

@@ -1,0 +1,386 @@
+//! `model.tar.gz` of whoever made it: what is in it stays in its folder, and has bounds.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+use stokehold_base::fault::Fault;
+use stokehold_jobs::{JobError, Unpacked, unpack};
+use tar::EntryType;
+use tempfile::TempDir;
+
+#[derive(Debug, Clone)]
+struct Entry {
+    name: String,
+    kind: EntryType,
+    link: String,
+    bytes: Vec<u8>,
+}
+
+fn file(name: &str, bytes: &[u8]) -> Entry {
+    Entry {
+        name: name.to_owned(),
+        kind: EntryType::Regular,
+        link: String::new(),
+        bytes: bytes.to_owned(),
+    }
+}
+
+fn other(name: &str, kind: EntryType, link: &str) -> Entry {
+    Entry {
+        kind,
+        link: link.to_owned(),
+        ..file(name, b"")
+    }
+}
+
+/// An archive with any names, which tar's own builder would refuse.
+fn archive(path: &Path, entries: &[Entry]) {
+    let mut to = tar::Builder::new(GzEncoder::new(File::create(path).unwrap(), Compression::fast()));
+    for entry in entries {
+        let mut header = tar::Header::new_gnu();
+        let fields = header.as_old_mut();
+        let put = |field: &mut [u8], text: &str| {
+            let length = text.len().min(field.len());
+            field[..length].copy_from_slice(&text.as_bytes()[..length]);
+        };
+        put(&mut fields.name, &entry.name);
+        put(&mut fields.linkname, &entry.link);
+        header.set_entry_type(entry.kind);
+        header.set_mode(0o6755);
+        header.set_size(entry.bytes.len() as u64);
+        header.set_cksum();
+        to.append(&header, entry.bytes.as_slice()).unwrap();
+    }
+    to.into_inner().unwrap().finish().unwrap();
+}
+
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("in")).unwrap();
+        fs::write(dir.path().join("secret"), "kept").unwrap();
+        Self { dir }
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.dir.path().join("model.tar.gz")
+    }
+
+    fn model(&self) -> PathBuf {
+        self.dir.path().join("in/model")
+    }
+
+    fn unpack(&self, entries: &[Entry]) -> Result<Unpacked, JobError> {
+        archive(&self.archive(), entries);
+        self.unpacked()
+    }
+
+    fn unpacked(&self) -> Result<Unpacked, JobError> {
+        unpack(
+            &self.archive(),
+            &self.model(),
+            &AtomicU64::new(0),
+            &AtomicBool::new(false),
+        )
+    }
+
+    /// The names in the folder beside which the model appears.
+    fn beside(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path().join("in")).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    /// Checks that nothing outside was made or changed, and that all that can be reached is inside.
+    fn is_clean(&self, is_there: bool) {
+        let mut names: Vec<_> = fs::read_dir(self.dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["in", "model.tar.gz", "secret"]);
+        assert_eq!(
+            fs::read_to_string(self.dir.path().join("secret")).unwrap(),
+            "kept"
+        );
+        assert_eq!(fs::metadata(self.dir.path().join("secret")).unwrap().nlink(), 1);
+        assert_eq!(self.beside(), if is_there { vec!["model"] } else { Vec::new() });
+        if is_there {
+            let root = self.model().canonicalize().unwrap();
+            all_inside(&root, &root);
+        }
+    }
+}
+
+fn all_inside(folder: &Path, root: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        // A link may lead nowhere; one that leads somewhere leads inside.
+        if let Ok(real) = path.canonicalize() {
+            assert!(real.starts_with(root), "{}: {}", path.display(), real.display());
+        }
+        let facts = fs::symlink_metadata(&path).unwrap();
+        assert_eq!(facts.permissions().mode() & 0o6000, 0, "{}", path.display());
+        assert!(facts.is_dir() || facts.is_file() || facts.is_symlink());
+        if facts.is_dir() {
+            all_inside(&path, root);
+        }
+    }
+}
+
+#[test]
+fn a_model_is_unpacked_whole() {
+    let place = Place::new();
+    let done = AtomicU64::new(0);
+    archive(
+        &place.archive(),
+        &[
+            other("./", EntryType::Directory, ""),
+            file("./model.pth", b"weights"),
+            file("code/inference.py", b"code"),
+            other("code/empty/", EntryType::Directory, ""),
+            other("latest", EntryType::Symlink, "model.pth"),
+            other("code/weights", EntryType::Symlink, "../model.pth"),
+            other("same", EntryType::Link, "./model.pth"),
+            file("code/inference.py", b"newer"),
+        ],
+    );
+    let unpacked = unpack(&place.archive(), &place.model(), &done, &AtomicBool::new(false)).unwrap();
+    assert_eq!(unpacked, Unpacked { files: 6, bytes: 16 });
+    assert_eq!(done.load(Ordering::Relaxed), 16);
+    place.is_clean(true);
+    let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
+    assert_eq!(
+        read("code/weights") + &read("latest") + &read("same"),
+        "weightsweightsweights"
+    );
+    assert_eq!(read("code/inference.py"), "newer");
+    assert!(place.model().join("code/empty").is_dir());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&place.model()), mode(&place.dir.path().join("in")));
+
+    let error = place.unpacked().unwrap_err();
+    assert!(
+        error.is_input() && error.to_string().contains("is there already"),
+        "{error}"
+    );
+    assert_eq!(read("latest"), "weights");
+}
+
+#[test]
+fn what_gnu_tar_writes_is_read() {
+    if !stokehold_untested::needs::has("tar", "GNU tar") {
+        return;
+    }
+    let place = Place::new();
+    let long = "a-long-name".repeat(12);
+    let from = TempDir::new().unwrap();
+    fs::create_dir(from.path().join("deep")).unwrap();
+    fs::write(from.path().join("deep").join(&long), "long").unwrap();
+    fs::hard_link(from.path().join("deep").join(&long), from.path().join("twin")).unwrap();
+    for format in ["gnu", "posix", "ustar"] {
+        if format == "ustar" {
+            fs::rename(
+                from.path().join("deep").join(&long),
+                from.path().join("deep/short"),
+            )
+            .unwrap();
+        }
+        let status = Command::new("tar")
+            .args(["-C", from.path().to_str().unwrap(), "--format", format, "-czf"])
+            .arg(place.archive())
+            .arg(".")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert_eq!(place.unpacked().unwrap().files, 2, "{format}");
+        let name = if format == "ustar" { "short" } else { &long };
+        assert_eq!(
+            fs::read_to_string(place.model().join("deep").join(name)).unwrap(),
+            "long"
+        );
+        fs::remove_dir_all(place.model()).unwrap();
+    }
+}
+
+#[test]
+fn what_leads_out_of_the_folder_is_refused_as_a_whole() {
+    let link = |name: &str, to: &str| other(name, EntryType::Symlink, to);
+    let hard = |name: &str, to: &str| other(name, EntryType::Link, to);
+    let cases: [(Vec<Entry>, &str); 19] = [
+        (vec![file("../secret", b"x")], "\"../secret\" leads out"),
+        (vec![file("a/../../secret", b"x")], "leads out"),
+        (vec![file("/tmp/x", b"x")], "leads out"),
+        (
+            vec![link("l", "/etc/passwd")],
+            "\"l\" is a link that leads out of the folder: /etc/passwd",
+        ),
+        (vec![link("l", "../secret")], "leads out"),
+        (vec![link("a/l", "../../secret")], "leads out"),
+        // Through another link: from a/b/l, which is the root, one step up.
+        (
+            vec![link("a/b/l", "../.."), link("a/b/m", "l/../secret")],
+            "\"a/b/m\" is a link that leads out",
+        ),
+        (vec![link("l", "")], "leads out"),
+        (
+            vec![link("l", "."), file("l/x", b"x")],
+            "\"l/x\" goes through a file or a link",
+        ),
+        (vec![file("f", b"x"), file("f/x", b"x")], "goes through a file"),
+        (
+            vec![file("f/x", b"x"), file("f", b"x")],
+            "\"f\" is a folder before",
+        ),
+        (vec![hard("h", "../../secret")], "which leads out"),
+        (vec![hard("h", "/etc/passwd")], "which leads out"),
+        (
+            vec![hard("h", "later"), file("later", b"x")],
+            "which is no file of the archive before it",
+        ),
+        (
+            vec![link("l", "x"), hard("h", "l")],
+            "which is no file of the archive before it",
+        ),
+        (vec![hard("h", "")], "which is no file of the archive before it"),
+        (
+            vec![other("tty", EntryType::Char, "")],
+            "\"tty\" is no file, folder or link",
+        ),
+        (
+            vec![other("disk", EntryType::Block, "")],
+            "is no file, folder or link",
+        ),
+        (
+            vec![other("pipe", EntryType::Fifo, "")],
+            "is no file, folder or link",
+        ),
+    ];
+    for (bad, says) in cases {
+        let place = Place::new();
+        let entries = [vec![file("good", b"good")], bad].concat();
+        let error = place.unpack(&entries).unwrap_err();
+        assert!(
+            error.is_input() && error.to_string().contains(says),
+            "{entries:?}: {error}"
+        );
+        assert!(error.to_string().contains("model.tar.gz: "), "{error}");
+        place.is_clean(false);
+    }
+}
+
+#[test]
+fn bombs_have_bounds() {
+    // An entry of 2 GiB in an archive of some KiB.
+    let place = Place::new();
+    let mut to = GzEncoder::new(File::create(place.archive()).unwrap(), Compression::fast());
+    let mut header = tar::Header::new_gnu();
+    header.set_path("zeros").unwrap();
+    header.set_size(2 << 30);
+    header.set_cksum();
+    to.write_all(header.as_bytes()).unwrap();
+    to.write_all(&vec![0; 1 << 20]).unwrap();
+    to.finish().unwrap();
+    let error = place.unpacked().unwrap_err();
+    assert!(
+        error.is_input()
+            && error
+                .to_string()
+                .contains("unpacks to more than 1073741824 bytes"),
+        "{error}"
+    );
+    place.is_clean(false);
+
+    // A name of 64 MiB.
+    let long = Entry {
+        kind: EntryType::GNULongName,
+        bytes: vec![b'a'; 64 << 20],
+        ..file("././@LongLink", b"")
+    };
+    let error = place.unpack(&[long, file("a", b"x")]).unwrap_err();
+    assert!(error.to_string().contains("have more than 1 MiB"), "{error}");
+    place.is_clean(false);
+}
+
+#[test]
+fn damaged_archives_are_refused() {
+    let place = Place::new();
+    archive(&place.archive(), &[file("a", &vec![7; 300_000])]);
+    let whole = fs::read(place.archive()).unwrap();
+    for bytes in [
+        &whole[..whole.len() / 2],
+        &whole[..3],
+        b"",
+        b"plain text, and no archive at all".as_slice(),
+    ] {
+        fs::write(place.archive(), bytes).unwrap();
+        let error = place.unpacked().unwrap_err();
+        let says = if bytes.is_empty() {
+            "it is empty"
+        } else {
+            "nothing is unpacked"
+        };
+        assert!(error.is_input() && error.to_string().contains(says), "{error}");
+        place.is_clean(false);
+    }
+}
+
+#[test]
+fn what_is_stopped_leaves_nothing() {
+    let place = Place::new();
+    archive(&place.archive(), &[file("a", b"x")]);
+    let stopped = unpack(
+        &place.archive(),
+        &place.model(),
+        &AtomicU64::new(0),
+        &AtomicBool::new(true),
+    );
+    assert!(stopped.unwrap_err().to_string().contains("unpacking was stopped"));
+    place.is_clean(false);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Whatever the names are, nothing outside of the folder is made, changed or reached.
+    #[test]
+    fn no_name_leads_out(entries in prop::collection::vec(entries(), 1..10)) {
+        let place = Place::new();
+        let is_there = place.unpack(&entries).is_ok();
+        place.is_clean(is_there);
+    }
+}
+
+fn entries() -> impl Strategy<Value = Entry> {
+    // Few parts, so that entries meet.
+    let part = prop_oneof![4 => "[ab]", 2 => Just("..".to_owned()), 1 => Just(".".to_owned()), 1 => Just(String::new())];
+    let path = prop::collection::vec(part, 1..5).prop_map(|parts| parts.join("/"));
+    let kind = prop::sample::select(vec![
+        EntryType::Regular,
+        EntryType::Directory,
+        EntryType::Symlink,
+        EntryType::Link,
+    ]);
+    (path.clone(), kind, path).prop_map(|(name, kind, link)| Entry {
+        bytes: if kind == EntryType::Regular {
+            b"x".to_vec()
+        } else {
+            Vec::new()
+        },
+        name,
+        kind,
+        link,
+    })
+}

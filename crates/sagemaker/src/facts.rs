@@ -1,0 +1,56 @@
+//! Everything that SageMaker says about a job, for imports.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Client, SageMakerError};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TagsPage {
+    #[serde(default)]
+    tags: Vec<Label>,
+    next_token: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Label {
+    key: String,
+    value: String,
+}
+
+impl Client {
+    /// All that SageMaker says about a job, as it says it.
+    ///
+    /// # Errors
+    /// There is no such job, or SageMaker cannot be asked.
+    pub fn description(&self, name: &str) -> Result<Value, SageMakerError> {
+        let request = json!({"TrainingJobName": name});
+        self.asked("DescribeTrainingJob", &request, Some(name))
+    }
+
+    /// The labels of a job, by its ARN.
+    ///
+    /// # Errors
+    /// SageMaker cannot be asked, or the credentials do not allow it (`sagemaker:ListTags`).
+    pub fn tags(&self, arn: &str) -> Result<BTreeMap<String, String>, SageMakerError> {
+        let mut found = BTreeMap::new();
+        let mut token: Option<String> = None;
+        loop {
+            let mut request = json!({"ResourceArn": arn});
+            if let Some(token) = &token {
+                request["NextToken"] = json!(token);
+            }
+            let page: TagsPage = self.asked("ListTags", &request, None)?;
+            found.extend(page.tags.into_iter().map(|tag| (tag.key, tag.value)));
+            // The same token again would be asked for for ever.
+            if page.next_token.is_none() || page.next_token == token {
+                return Ok(found);
+            }
+            token = page.next_token;
+        }
+    }
+}

@@ -1,0 +1,689 @@
+//! What DescribeTrainingJob answers as a draft. Members that were read are taken out; what is left becomes remarks.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use stokehold_jobs::{
+    Access, Channel, Compression, Distribution, EntryPoint, InstanceGroup, Kind, Metric, Mode, Sharing,
+    Wrapper,
+};
+
+use super::{Draft, ImportError, Part, is_toml};
+
+/// Members that say what became of the job and not what it is.
+const ANSWERS: [&str; 22] = [
+    "AutoMLJobArn",
+    "BillableTimeInSeconds",
+    "CreationTime",
+    "DebugRuleEvaluationStatuses",
+    "FailureReason",
+    "FinalMetricDataList",
+    "LabelingJobArn",
+    "LastModifiedTime",
+    "ModelArtifacts",
+    "ProfilerRuleEvaluationStatuses",
+    "ProfilingStatus",
+    "ProgressInfo",
+    "SecondaryStatus",
+    "SecondaryStatusTransitions",
+    "TrainingEndTime",
+    "TrainingJobArn",
+    "TrainingJobStatus",
+    "TrainingStartTime",
+    "TrainingTimeInSeconds",
+    "TuningJobArn",
+    "WarmPoolStatus",
+    "OutputModelPackageArn",
+];
+
+/// Hyperparameters that are made anew of the file's other keys.
+const MADE: [&str; 3] = [
+    "sagemaker_job_name",
+    "sagemaker_region",
+    "sagemaker_instance_type",
+];
+
+/// The members of an object that were not read yet.
+struct Members(Map<String, Value>);
+
+impl Members {
+    fn text(&mut self, name: &str) -> Option<String> {
+        let text = self.0.get(name)?.as_str()?.to_owned();
+        self.0.remove(name);
+        Some(text)
+    }
+
+    fn number(&mut self, name: &str) -> Option<u64> {
+        let number = self.0.get(name)?.as_u64()?;
+        self.0.remove(name);
+        Some(number)
+    }
+
+    fn truth(&mut self, name: &str) -> bool {
+        let truth = self.0.get(name).and_then(Value::as_bool);
+        if truth.is_some() {
+            self.0.remove(name);
+        }
+        truth == Some(true)
+    }
+
+    fn object(&mut self, name: &str) -> Option<Self> {
+        match self.0.remove(name)? {
+            Value::Object(map) => Some(Self(map)),
+            other => {
+                self.0.insert(name.to_owned(), other);
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, name: &str) -> Vec<Value> {
+        match self.0.remove(name) {
+            Some(Value::Array(list)) => list,
+            Some(other) => {
+                self.0.insert(name.to_owned(), other);
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn texts(&mut self, name: &str) -> Vec<String> {
+        let list = self.list(name).into_iter();
+        list.filter_map(|value| value.as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// One of some words; another one stays, and becomes a remark.
+    fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
+        let said = self.0.get(name)?.as_str()?;
+        let found = words.iter().find(|(word, _)| *word == said)?.1;
+        self.0.remove(name);
+        Some(found)
+    }
+
+    /// Makes remarks of what is left.
+    fn rest(self, draft: &mut Draft, part: Part, place: &str) {
+        for (name, value) in self.0 {
+            let is_nothing = match &value {
+                Value::Null | Value::Bool(false) => true,
+                Value::Array(values) => values.is_empty(),
+                Value::Object(map) => map.is_empty(),
+                _ => false,
+            };
+            if !is_nothing {
+                draft.remark(part, format!("{place}{name} = {value}: has no counterpart"));
+            }
+        }
+    }
+}
+
+pub(super) fn draft(
+    description: &Value,
+    tags: Option<&BTreeMap<String, String>>,
+) -> Result<Draft, ImportError> {
+    let none = |reason: &str| ImportError::Description(reason.to_owned());
+    let Value::Object(map) = description else {
+        return Err(none("it is no object"));
+    };
+    let mut members = Members(map.clone());
+    let name = members
+        .text("TrainingJobName")
+        .ok_or_else(|| none("it has no TrainingJobName"))?;
+    let mut draft = Draft::new();
+    head(&mut draft, &name, description);
+    for answer in ANSWERS {
+        members.0.remove(answer);
+    }
+    if let Some(role) = members.text("RoleArn") {
+        draft.has_role = true;
+        draft.sagemaker().role = role;
+    }
+    profiler(&mut draft, &mut members);
+    let mode = algorithm(&mut draft, &mut members);
+    hyperparameters(&mut draft, &mut members);
+    machines(&mut draft, &mut members);
+    time(&mut draft, &mut members);
+    channels(&mut draft, &mut members, mode);
+    output(&mut draft, &mut members);
+    if let Some(mut network) = members.object("VpcConfig") {
+        draft.sagemaker().subnets = network.texts("Subnets");
+        draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
+        network.rest(&mut draft, Part::SageMaker, "VpcConfig.");
+    }
+    environment(&mut draft, &mut members);
+    if tags.is_none() {
+        draft.remark(Part::SageMaker, "tags: its labels could not be read");
+    }
+    for (key, value) in tags.into_iter().flatten() {
+        if key.starts_with("aws:") {
+            draft.remark(
+                Part::SageMaker,
+                format!("label {key} = {value}: AWS gives labels of this name itself"),
+            );
+        } else {
+            draft.sagemaker().tags.insert(key.clone(), value.clone());
+        }
+    }
+    members.rest(&mut draft, Part::Top, "");
+    Ok(draft)
+}
+
+fn head(draft: &mut Draft, name: &str, description: &Value) {
+    let text = |pointer: &str| description.pointer(pointer).and_then(Value::as_str);
+    let arn = text("/TrainingJobArn").unwrap_or_default();
+    // arn:aws:sagemaker:REGION:ACCOUNT:training-job/NAME
+    draft.region = arn
+        .split(':')
+        .nth(3)
+        .filter(|region| !region.is_empty())
+        .map(str::to_owned);
+    draft.sagemaker().region = draft.region.clone();
+    draft.heading.push(format!("Imported from SageMaker: {arn}"));
+    if let Some(status) = text("/TrainingJobStatus") {
+        draft.heading.push(format!("It is {status} there."));
+    }
+    if let Some(model) = text("/ModelArtifacts/S3ModelArtifacts") {
+        draft.heading.push(format!("Its model: {model}"));
+    }
+    draft
+        .heading
+        .push("Comments name what SageMaker has and a job file has not.".to_owned());
+    draft.heading.push(String::new());
+    draft.remark(
+        Part::Top,
+        format!("name = \"{name}\": its name on SageMaker, where it is never free again"),
+    );
+}
+
+/// Returns the mode of channels that name none.
+fn algorithm(draft: &mut Draft, members: &mut Members) -> Option<Mode> {
+    let mut algorithm = members.object("AlgorithmSpecification")?;
+    draft.sagemaker().image = algorithm.text("TrainingImage");
+    let mode = algorithm.word("TrainingInputMode", &MODES);
+    for metric in algorithm.list("MetricDefinitions") {
+        let text = |name: &str| metric[name].as_str().unwrap_or_default().to_owned();
+        keep_metric(draft, text("Name"), text("Regex"));
+    }
+    algorithm.rest(draft, Part::SageMaker, "AlgorithmSpecification.");
+    mode
+}
+
+const MODES: [(&str, Mode); 3] = [
+    ("File", Mode::File),
+    ("FastFile", Mode::FastFile),
+    ("Pipe", Mode::Pipe),
+];
+
+/// A metric whose expression is understood here; else a remark.
+pub(super) fn keep_metric(draft: &mut Draft, name: String, regex: String) {
+    let metric = Metric { name, regex };
+    match metric.compile() {
+        Ok(_) => draft.job.metrics.push(metric),
+        Err(reason) => draft.remark(Part::Metrics, reason),
+    }
+}
+
+fn hyperparameters(draft: &mut Draft, members: &mut Members) {
+    let Some(Members(encoded)) = members.object("HyperParameters") else {
+        return draft.remark(
+            Part::Top,
+            "the job names no script: its image is the program; put the script here, and its folder as source-dir",
+        );
+    };
+    // As the training toolkit: what is no JSON is a text.
+    let mut values: BTreeMap<String, Value> = encoded
+        .into_iter()
+        .map(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (name, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        })
+        .collect();
+    script(draft, &mut values);
+    distribution(draft, &mut values);
+    for name in MADE {
+        values.remove(name);
+    }
+    if values.get("sagemaker_container_log_level") == Some(&Value::from(20)) {
+        values.remove("sagemaker_container_log_level");
+    }
+    for (name, value) in values {
+        keep_hyperparameter(draft, &name, value);
+    }
+}
+
+/// A hyperparameter, if TOML has its value; a whole number that is too large as the text that the script gets.
+pub(super) fn keep_hyperparameter(draft: &mut Draft, name: &str, value: Value) {
+    if is_toml(&value) {
+        draft.job.hyperparameters.insert(name.to_owned(), value);
+    } else if value.is_number() {
+        draft.remark(
+            Part::Hyperparameters,
+            format!("{name}: TOML has no whole number of this size, so it is a text; the script's argument is the same"),
+        );
+        let text = Value::String(value.to_string());
+        draft.job.hyperparameters.insert(name.to_owned(), text);
+    } else {
+        draft.remark(
+            Part::Hyperparameters,
+            format!("{name} = {value}: TOML has no null; the script does without this argument"),
+        );
+    }
+}
+
+fn script(draft: &mut Draft, values: &mut BTreeMap<String, Value>) {
+    match values.remove("sagemaker_program") {
+        Some(Value::String(program)) => match EntryPoint::parse(&program) {
+            Ok(entry) => (draft.job.entry_point, draft.has_entry_point) = (entry, true),
+            Err(reason) => draft.remark(Part::Top, format!("entry-point: {reason}")),
+        },
+        Some(other) => draft.remark(Part::Top, format!("entry-point = {other}: this is no file")),
+        None => draft.remark(
+            Part::Top,
+            "the job names no script: its image is the program; put the script here, and its folder as source-dir",
+        ),
+    }
+    match values.remove("sagemaker_submit_directory") {
+        Some(Value::String(place)) if place.starts_with("s3://") => draft.job.source_dir = Some(place.into()),
+        Some(other) => draft.remark(
+            Part::Top,
+            format!("source-dir = {other}: a folder of the image; put a copy beside this file"),
+        ),
+        None if draft.has_entry_point => {
+            draft.remark(
+                Part::Top,
+                "source-dir: the code is in the image; put a copy beside this file",
+            );
+        }
+        None => {}
+    }
+}
+
+fn distribution(draft: &mut Draft, values: &mut BTreeMap<String, Value>) {
+    // The key of a launcher, and its further options where they are made anew.
+    let launchers = [
+        ("sagemaker_torch_distributed_enabled", Distribution::Torch, None),
+        (
+            "sagemaker_distributed_dataparallel_enabled",
+            Distribution::Smdistributed,
+            Some("sagemaker_distributed_dataparallel_custom_mpi_options"),
+        ),
+        (
+            "sagemaker_mpi_enabled",
+            Distribution::Mpi,
+            Some("sagemaker_mpi_custom_mpi_options"),
+        ),
+    ];
+    for (key, launcher, options) in launchers {
+        match values.get(key) {
+            Some(Value::Bool(true)) if draft.job.distribution == Distribution::None => {
+                draft.job.distribution = launcher;
+                values.remove(key);
+            }
+            Some(Value::Bool(false)) => {
+                values.remove(key);
+                continue;
+            }
+            _ => continue,
+        }
+        if let Some(options) = options.filter(|options| values.get(*options) == Some(&Value::from(""))) {
+            values.remove(options);
+        }
+    }
+    const PROCESSES: &str = "sagemaker_mpi_num_of_processes_per_host";
+    if draft.job.distribution != Distribution::None
+        && let Some(processes) = values.get(PROCESSES).and_then(Value::as_u64)
+        && processes > 0
+    {
+        draft.job.processes_per_host = usize::try_from(processes).ok();
+        values.remove(PROCESSES);
+    }
+}
+
+fn machines(draft: &mut Draft, members: &mut Members) {
+    let Some(mut machines) = members.object("ResourceConfig") else {
+        return;
+    };
+    if let Some(kind) = machines.text("InstanceType") {
+        draft.job.instance_type = kind;
+    }
+    let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
+    if let Some(instances) = count(machines.number("InstanceCount")).filter(|count| *count > 0) {
+        draft.job.instances = instances;
+    }
+    match machines.number("VolumeSizeInGB").map(u32::try_from) {
+        Some(Ok(size @ 1..)) => draft.sagemaker().volume_gigabytes = size,
+        Some(_) => draft.remark(
+            Part::SageMaker,
+            "ResourceConfig.VolumeSizeInGB = 0: the machines have disks of their own; a volume has 30 GB here",
+        ),
+        None => {}
+    }
+    let keep = machines.number("KeepAlivePeriodInSeconds");
+    draft.sagemaker().keep_alive_seconds = keep.and_then(|keep| u32::try_from(keep).ok());
+    let groups: Vec<InstanceGroup> = machines
+        .list("InstanceGroups")
+        .into_iter()
+        .map(|group| InstanceGroup {
+            name: group["InstanceGroupName"].as_str().unwrap_or_default().to_owned(),
+            instance_type: group["InstanceType"].as_str().unwrap_or_default().to_owned(),
+            instances: group["InstanceCount"].as_u64().unwrap_or_default() as u32,
+            channels: None,
+            price: None,
+        })
+        .collect();
+    keep_groups(draft, groups);
+    // The key of the disks is that of the model, or a remark.
+    let key = machines.text("VolumeKmsKeyId");
+    draft.sagemaker().kms_key = key;
+    machines.rest(draft, Part::SageMaker, "ResourceConfig.");
+}
+
+/// Groups of machines; here there are as many instances, of the first group's type.
+pub(super) fn keep_groups(draft: &mut Draft, groups: Vec<InstanceGroup>) {
+    if let Some(first) = groups.first() {
+        draft.job.instance_type = first.instance_type.clone();
+        let all = groups.iter().map(|group| group.instances as usize).sum();
+        draft.job.instances = all;
+        draft.sagemaker().instance_groups = groups;
+    }
+}
+
+fn output(draft: &mut Draft, members: &mut Members) {
+    if let Some(mut output) = members.object("OutputDataConfig") {
+        draft.job.output = output.text("S3OutputPath");
+        keep_keys(draft, output.text("KmsKeyId").filter(|key| !key.is_empty()));
+        if output.0.get("CompressionType") == Some(&Value::from("GZIP")) {
+            output.0.remove("CompressionType");
+        }
+        output.rest(draft, Part::Top, "OutputDataConfig.");
+    }
+    if let Some(mut checkpoints) = members.object("CheckpointConfig") {
+        draft.job.checkpoints = checkpoints.text("S3Uri");
+        if checkpoints.0.get("LocalPath") == Some(&Value::from("/opt/ml/checkpoints")) {
+            checkpoints.0.remove("LocalPath");
+        }
+        checkpoints.rest(draft, Part::Top, "CheckpointConfig.");
+    }
+    warn_of_checkpoints(draft);
+}
+
+/// The file has one key for the model and the disks; the section has that of the disks so far.
+pub(super) fn keep_keys(draft: &mut Draft, model: Option<String>) {
+    let disks = draft.sagemaker().kms_key.take();
+    if let Some(disks) = disks.as_ref().filter(|disks| Some(*disks) != model.as_ref()) {
+        draft.remark(
+            Part::SageMaker,
+            format!("ResourceConfig.VolumeKmsKeyId = {disks}: a job file has one key, kms-key, for the model and the disks"),
+        );
+    } else if disks.is_none() && model.is_some() {
+        draft.remark(
+            Part::SageMaker,
+            "kms-key: it was the key of the model alone; here it is that of the disks, too",
+        );
+    }
+    draft.sagemaker().kms_key = model.or(disks);
+}
+
+pub(super) fn warn_of_checkpoints(draft: &mut Draft) {
+    if draft.job.checkpoints.is_some() {
+        draft.remark(
+            Part::Top,
+            "checkpoints: a job with this place goes on from what is there, here and on SageMaker; give another place to \
+             begin anew",
+        );
+    }
+}
+
+fn time(draft: &mut Draft, members: &mut Members) {
+    let is_spot = members.truth("EnableManagedSpotTraining");
+    let time = members.object("StoppingCondition");
+    let mut time = time.unwrap_or_else(|| Members(Map::new()));
+    let run = time.number("MaxRuntimeInSeconds").filter(|seconds| *seconds > 0);
+    let wait = time.number("MaxWaitTimeInSeconds");
+    keep_time(draft, run, is_spot, wait);
+    time.rest(draft, Part::Top, "StoppingCondition.");
+}
+
+pub(super) fn keep_time(draft: &mut Draft, run: Option<u64>, is_spot: bool, wait: Option<u64>) {
+    let run = run.unwrap_or(86_400);
+    draft.job.max_run_seconds = run;
+    if !is_spot {
+        return;
+    }
+    draft.spot().max_wait_seconds = match wait {
+        Some(wait) if wait <= run => {
+            draft.remark(
+                Part::Spot,
+                format!("max-wait-seconds was {wait}; a job file wants more than max-run-seconds"),
+            );
+            Some(run + 1)
+        }
+        wait => wait,
+    };
+}
+
+fn channels(draft: &mut Draft, members: &mut Members, mode: Option<Mode>) {
+    // The groups that get a channel, by its name.
+    let mut groups = BTreeMap::new();
+    for entry in members.list("InputDataConfig") {
+        let text = entry.to_string();
+        let Value::Object(map) = entry else {
+            draft.remark(Part::Channels, format!("{text}: this is no channel"));
+            continue;
+        };
+        let mut entry = Members(map);
+        let name = entry.text("ChannelName").unwrap_or_default();
+        let place = format!("channel {name}: ");
+        let mut data = entry.object("DataSource").unwrap_or_else(|| Members(Map::new()));
+        if let Some(objects) = data.object("S3DataSource") {
+            let names = of_bucket(draft, &name, &mut entry, objects, mode);
+            if !names.is_empty() {
+                groups.insert(name.clone(), names);
+            }
+        } else if let Some(files) = data.object("FileSystemDataSource") {
+            of_file_system(draft, &name, &mut entry, files);
+        }
+        data.rest(draft, Part::Channels, &format!("{place}DataSource."));
+        entry.rest(draft, Part::Channels, &place);
+    }
+    share(draft, &groups);
+}
+
+/// Gives groups their channels; one that gets all names none.
+pub(super) fn share(draft: &mut Draft, groups: &BTreeMap<String, Vec<String>>) {
+    if groups.is_empty() {
+        return;
+    }
+    let all: Vec<String> = draft.job.channels.keys().cloned().collect();
+    for group in &mut draft.sagemaker().instance_groups {
+        let gets = |channel: &String| {
+            groups
+                .get(channel)
+                .is_none_or(|names| names.contains(&group.name))
+        };
+        let own: Vec<String> = all.iter().filter(|channel| gets(channel)).cloned().collect();
+        if own.len() < all.len() {
+            group.channels = Some(own);
+        }
+    }
+}
+
+/// Returns the groups that get it.
+fn of_bucket(
+    draft: &mut Draft,
+    name: &str,
+    entry: &mut Members,
+    mut objects: Members,
+    usual: Option<Mode>,
+) -> Vec<String> {
+    let mode = entry.word("InputMode", &MODES).or(usual).unwrap_or(Mode::File);
+    let mut channel = Channel {
+        uri: objects.text("S3Uri").unwrap_or_default(),
+        mode: (mode != Mode::File).then_some(mode),
+        distribution: objects
+            .word(
+                "S3DataDistributionType",
+                &[
+                    ("FullyReplicated", Sharing::FullyReplicated),
+                    ("ShardedByS3Key", Sharing::ShardedByS3Key),
+                ],
+            )
+            .unwrap_or_default(),
+        kind: objects
+            .word(
+                "S3DataType",
+                &[
+                    ("S3Prefix", Kind::S3Prefix),
+                    ("ManifestFile", Kind::ManifestFile),
+                    ("AugmentedManifestFile", Kind::AugmentedManifestFile),
+                ],
+            )
+            .unwrap_or_default(),
+        wrapper: Wrapper::None,
+        compression: Compression::None,
+        shuffle: None,
+        content_type: entry.text("ContentType"),
+        access: Access::Ro,
+        attributes: objects.texts("AttributeNames"),
+    };
+    // These two are written out as None, too.
+    for member in ["RecordWrapperType", "CompressionType"] {
+        if entry.0.get(member) == Some(&Value::from("None")) {
+            entry.0.remove(member);
+        }
+    }
+    // A job file has them for pipes alone; elsewhere they become remarks.
+    if mode == Mode::Pipe {
+        channel.wrapper = entry
+            .word("RecordWrapperType", &[("RecordIO", Wrapper::RecordIO)])
+            .unwrap_or_default();
+        channel.compression = entry
+            .word("CompressionType", &[("Gzip", Compression::Gzip)])
+            .unwrap_or_default();
+        if let Some(mut shuffle) = entry.object("ShuffleConfig") {
+            channel.shuffle = shuffle.number("Seed");
+            shuffle.rest(draft, Part::Channels, &format!("channel {name}: ShuffleConfig."));
+        }
+    }
+    let groups = objects.texts("InstanceGroupNames");
+    objects.rest(
+        draft,
+        Part::Channels,
+        &format!("channel {name}: DataSource.S3DataSource."),
+    );
+    draft.channel(name, channel, None);
+    groups
+}
+
+fn of_file_system(draft: &mut Draft, name: &str, entry: &mut Members, mut files: Members) {
+    let id = files.text("FileSystemId").unwrap_or_default();
+    let folder = files.text("DirectoryPath").unwrap_or_default();
+    let scheme = files
+        .word("FileSystemType", &[("EFS", "efs"), ("FSxLustre", "fsx")])
+        .unwrap_or("efs");
+    let access = files
+        .word("FileSystemAccessMode", &[("ro", Access::Ro), ("rw", Access::Rw)])
+        .unwrap_or_default();
+    // A file system has no other mode.
+    entry.word("InputMode", &[("File", ())]);
+    keep_file_system(
+        draft,
+        name,
+        scheme,
+        &id,
+        &folder,
+        access,
+        entry.text("ContentType"),
+    );
+    files.rest(
+        draft,
+        Part::Channels,
+        &format!("channel {name}: DataSource.FileSystemDataSource."),
+    );
+}
+
+pub(super) fn keep_file_system(
+    draft: &mut Draft,
+    name: &str,
+    scheme: &str,
+    id: &str,
+    folder: &str,
+    access: Access,
+    content_type: Option<String>,
+) {
+    let folder = folder.trim_start_matches('/');
+    let channel = Channel {
+        uri: format!("/mnt/{id}/{folder}"),
+        mode: None,
+        distribution: Sharing::FullyReplicated,
+        kind: Kind::Mount,
+        wrapper: Wrapper::None,
+        compression: Compression::None,
+        shuffle: None,
+        content_type,
+        access,
+        attributes: Vec::new(),
+    };
+    draft.remark(
+        Part::Channels,
+        format!("channel {name}: mount the file system at /mnt/{id}, or say where its data is on this machine (a folder without kind)"),
+    );
+    draft.channel(name, channel, Some(format!("{scheme}://{id}/{folder}")));
+}
+
+fn profiler(draft: &mut Draft, members: &mut Members) {
+    match members.object("ProfilerConfig") {
+        None => draft.remark(
+            Part::Profiler,
+            "the job has no ProfilerConfig; here and on SageMaker it is recorded unless profile = false",
+        ),
+        Some(mut profiler) => {
+            draft.job.profile = !profiler.truth("DisableProfiler");
+            let interval = profiler.number("ProfilingIntervalInMilliseconds");
+            if let Some(interval) = interval.filter(|interval| draft.job.profile && *interval != 500) {
+                draft.profiler().interval = format!("{interval}ms");
+            }
+            let output = members
+                .0
+                .get("OutputDataConfig")
+                .and_then(|output| output["S3OutputPath"].as_str());
+            let bare = |text: &str| text.trim_end_matches('/').to_owned();
+            if let Some(place) = profiler.text("S3OutputPath")
+                && output.map(bare) != Some(bare(&place))
+            {
+                draft.remark(
+                    Part::Profiler,
+                    format!(
+                        "ProfilerConfig.S3OutputPath = {place}: a job file has one place for results, output"
+                    ),
+                );
+            }
+            profiler.rest(draft, Part::Profiler, "ProfilerConfig.");
+        }
+    }
+    for member in ["ProfilerRuleConfigurations", "DebugRuleConfigurations"] {
+        for rule in members.list(member) {
+            let asked = rule["RuleParameters"]["rule_to_invoke"].as_str();
+            let name = asked
+                .or(rule["RuleConfigurationName"].as_str())
+                .unwrap_or_default();
+            draft.rule(name);
+        }
+    }
+}
+
+fn environment(draft: &mut Draft, members: &mut Members) {
+    let Some(Members(map)) = members.object("Environment") else {
+        return;
+    };
+    let mut variables: BTreeMap<String, String> = map
+        .into_iter()
+        .map(|(name, value)| (name, value.as_str().unwrap_or_default().to_owned()))
+        .collect();
+    // It is set anew.
+    if variables.get("SM_CHECKPOINT_DIR").map(String::as_str) == Some("/opt/ml/checkpoints") {
+        variables.remove("SM_CHECKPOINT_DIR");
+    }
+    draft.environment(variables);
+}

@@ -1,0 +1,862 @@
+//! A Python program that makes an estimator of SageMaker's SDK, as a draft. Python's own parser reads it, in a process of its
+//! own; the program is never run.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use stokehold_base::fault::Fault;
+use stokehold_jobs::{
+    Access, Channel, Compression, Distribution, EntryPoint, Framework, InstanceGroup, Kind, Mode, Sharing,
+    Wrapper,
+};
+
+use super::description::{
+    keep_file_system, keep_groups, keep_hyperparameter, keep_keys, keep_metric, keep_time, share,
+    warn_of_checkpoints,
+};
+use super::{Draft, ImportError, Part};
+
+const READER: &str = include_str!("estimator.py");
+
+/// Why a program's estimator was not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EstimatorError {
+    /// Python cannot be started, or failed.
+    #[error("{}: {reason}; a Python of at least 3.9 has to be there to read the program", python.display())]
+    Python {
+        /// The interpreter.
+        python: PathBuf,
+        /// What happened.
+        reason: String,
+    },
+    /// It is no Python.
+    #[error("{name}: Python cannot read it: {reason}")]
+    Syntax {
+        /// The program.
+        name: String,
+        /// Where and why.
+        reason: String,
+    },
+    /// There is no estimator, or there are several.
+    #[error("{name}: {reason}")]
+    Estimators {
+        /// The program.
+        name: String,
+        /// What was found, and what to do.
+        reason: String,
+    },
+}
+
+impl Fault for EstimatorError {
+    fn is_input(&self) -> bool {
+        true
+    }
+}
+
+/// An expression of the program.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Node {
+    Value { value: Value },
+    List { list: Vec<Self> },
+    Table { table: Vec<(String, Self)> },
+    Call(Call),
+    Code { code: String },
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Call {
+    call: String,
+    line: u64,
+    code: String,
+    args: Vec<Node>,
+    keywords: Vec<(String, Node)>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Read {
+    Error {
+        error: String,
+    },
+    Found {
+        estimators: Vec<Call>,
+        fits: Vec<Call>,
+        hyperparameters: Vec<Call>,
+    },
+}
+
+impl Node {
+    /// The expression in JSON or Python, for remarks.
+    fn said(&self) -> String {
+        match self {
+            Self::Value { value } => value.to_string(),
+            Self::Call(call) => call.code.clone(),
+            Self::Code { code } => code.clone(),
+            Self::List { list } => {
+                let each: Vec<String> = list.iter().map(Self::said).collect();
+                format!("[{}]", each.join(", "))
+            }
+            Self::Table { table } => {
+                let each: Vec<String> = table
+                    .iter()
+                    .map(|(name, node)| format!("{name}: {}", node.said()))
+                    .collect();
+                format!("{{{}}}", each.join(", "))
+            }
+        }
+    }
+
+    fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value { value } => Some(value),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        self.value()?.as_str().map(str::to_owned)
+    }
+
+    /// A table's entries, whatever their values are.
+    fn entries(&self) -> Option<Vec<(String, Self)>> {
+        match self {
+            Self::Table { table } => Some(table.clone()),
+            Self::Value {
+                value: Value::Object(map),
+            } => Some(
+                map.iter()
+                    .map(|(name, value)| (name.clone(), Self::Value { value: value.clone() }))
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+
+    fn items(&self) -> Option<Vec<Self>> {
+        match self {
+            Self::List { list } => Some(list.clone()),
+            Self::Value {
+                value: Value::Array(values),
+            } => Some(
+                values
+                    .iter()
+                    .map(|value| Self::Value { value: value.clone() })
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Arguments of a call that were not read yet, by their names.
+struct Arguments(BTreeMap<String, Node>);
+
+impl Arguments {
+    /// `names` are those of arguments without names, in their order.
+    fn of(call: &Call, names: &[&str]) -> Self {
+        let mut all = BTreeMap::new();
+        for (place, node) in call.args.iter().enumerate() {
+            let name = names
+                .get(place)
+                .map_or_else(|| format!("argument {}", place + 1), |name| (*name).to_owned());
+            all.insert(name, node.clone());
+        }
+        all.extend(call.keywords.iter().cloned());
+        // None is what an argument has that is not given.
+        all.retain(|_, node| node.value() != Some(&Value::Null));
+        Self(all)
+    }
+
+    fn take<T>(&mut self, name: &str, read: impl FnOnce(&Node) -> Option<T>) -> Option<T> {
+        let read = read(self.0.get(name)?);
+        if read.is_some() {
+            self.0.remove(name);
+        }
+        read
+    }
+
+    fn text(&mut self, name: &str) -> Option<String> {
+        self.take(name, Node::text)
+    }
+
+    fn number(&mut self, name: &str) -> Option<u64> {
+        self.take(name, |node| node.value()?.as_u64())
+    }
+
+    /// The same argument under the name of the SDK's first version.
+    fn number_of(&mut self, names: [&str; 2]) -> Option<u64> {
+        names.into_iter().find_map(|name| self.number(name))
+    }
+
+    fn text_of(&mut self, names: [&str; 2]) -> Option<String> {
+        names.into_iter().find_map(|name| self.text(name))
+    }
+
+    fn truth(&mut self, name: &str) -> bool {
+        self.take(name, |node| node.value()?.as_bool()) == Some(true)
+    }
+
+    fn texts(&mut self, name: &str) -> Vec<String> {
+        let read = |node: &Node| {
+            let list = node.value()?.as_array()?.iter();
+            list.map(|value| value.as_str().map(str::to_owned)).collect()
+        };
+        self.take(name, read).unwrap_or_default()
+    }
+
+    fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)]) -> Option<T> {
+        self.take(name, |node| {
+            let said = node.text()?;
+            words
+                .iter()
+                .find(|(word, _)| *word == said)
+                .map(|(_, value)| *value)
+        })
+    }
+
+    fn rest(self, draft: &mut Draft, part: Part, place: &str) {
+        for (name, node) in self.0 {
+            let reason = match node {
+                Node::Value { .. } => "has no counterpart",
+                _ => "is no literal; see what it is",
+            };
+            draft.remark(part, format!("{place}{name} = {}: {reason}", node.said()));
+        }
+    }
+}
+
+pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, ImportError> {
+    let wrong = |reason: String| EstimatorError::Estimators {
+        name: name.to_owned(),
+        reason,
+    };
+    let (estimators, fits, hyperparameters) = match read(program, python)? {
+        Read::Error { error } => {
+            return Err(EstimatorError::Syntax {
+                name: name.to_owned(),
+                reason: error,
+            }
+            .into());
+        }
+        Read::Found {
+            estimators,
+            fits,
+            hyperparameters,
+        } => (estimators, fits, hyperparameters),
+    };
+    let lines = |calls: &[Call]| {
+        let lines: Vec<String> = calls.iter().map(|call| call.line.to_string()).collect();
+        lines.join(", ")
+    };
+    let estimator = match estimators.as_slice() {
+        [one] => one,
+        [] => {
+            let text = "it makes no PyTorch, TensorFlow or Estimator of SageMaker's SDK".to_owned();
+            return Err(wrong(text).into());
+        }
+        several => {
+            let text = format!(
+                "it makes estimators in lines {}; leave one of them in a copy of it",
+                lines(several)
+            );
+            return Err(wrong(text).into());
+        }
+    };
+    let mut draft = Draft::new();
+    draft.heading = vec![
+        format!(
+            "Imported from {name}, line {}: {}",
+            estimator.line, estimator.call
+        ),
+        "Comments name what the program says and a job file has not, or what is no literal there.".to_owned(),
+        String::new(),
+    ];
+    let mut mode = None;
+    make(&mut draft, estimator, &mut mode);
+    for call in &hyperparameters {
+        for (name, node) in &call.keywords {
+            match node.value() {
+                Some(value) => keep_hyperparameter(&mut draft, name, value.clone()),
+                None => unknown_hyperparameter(&mut draft, name, node),
+            }
+        }
+    }
+    match fits.as_slice() {
+        [one] => fit(&mut draft, one, mode),
+        [] => draft.remark(
+            Part::Channels,
+            "the program does not call fit, which would name them",
+        ),
+        several => draft.remark(
+            Part::Channels,
+            format!(
+                "fit is called in lines {}; take its inputs from one of them",
+                lines(several)
+            ),
+        ),
+    }
+    Ok(draft)
+}
+
+/// Has Python read the program.
+fn read(program: &str, python: &Path) -> Result<Read, EstimatorError> {
+    let failed = |reason: String| EstimatorError::Python {
+        python: python.to_owned(),
+        reason,
+    };
+    // Isolated: neither the folder nor the user's packages are searched, so nothing but the reader is run.
+    let mut child = Command::new(python)
+        .args(["-I", "-c", READER])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    if let Some(mut input) = child.stdin.take() {
+        match input.write_all(program.as_bytes()) {
+            // It says itself why it ended.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error.to_string())),
+            _ => {}
+        }
+    }
+    let output = child
+        .wait_with_output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim().lines().last().unwrap_or_default();
+        return Err(failed(format!("{} {last}", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}
+
+fn unknown_hyperparameter(draft: &mut Draft, name: &str, node: &Node) {
+    let text = format!("{name} = {}: is no literal; see what it is", node.said());
+    draft.remark(Part::Hyperparameters, text);
+}
+
+/// The estimator's arguments.
+fn make(draft: &mut Draft, call: &Call, mode: &mut Option<Mode>) {
+    let (framework, names): (_, &[&str]) = match call.call.as_str() {
+        "PyTorch" => (
+            Some(Framework::Pytorch),
+            &[
+                "entry_point",
+                "framework_version",
+                "py_version",
+                "source_dir",
+                "hyperparameters",
+                "image_uri",
+                "distribution",
+            ],
+        ),
+        "TensorFlow" => (
+            Some(Framework::Tensorflow),
+            &[
+                "py_version",
+                "framework_version",
+                "model_dir",
+                "image_uri",
+                "distribution",
+            ],
+        ),
+        _ => (
+            None,
+            &[
+                "image_uri",
+                "role",
+                "instance_count",
+                "instance_type",
+                "keep_alive_period_in_seconds",
+                "volume_size",
+                "volume_kms_key",
+                "max_run",
+                "input_mode",
+                "output_path",
+                "output_kms_key",
+            ],
+        ),
+    };
+    let mut arguments = Arguments::of(call, names);
+    let arguments = &mut arguments;
+    script(draft, arguments);
+    image(draft, arguments, framework);
+    if let Some(role) = arguments.text("role") {
+        if !role.starts_with("arn:") {
+            draft.remark(
+                Part::SageMaker,
+                format!("role = \"{role}\": SageMaker's SDK looks for its ARN; write that here"),
+            );
+        }
+        draft.has_role = true;
+        draft.sagemaker().role = role;
+    }
+    let count = arguments.number_of(["instance_count", "train_instance_count"]);
+    if let Some(count) = count.and_then(|count| usize::try_from(count).ok()) {
+        draft.job.instances = count;
+    }
+    match arguments.text_of(["instance_type", "train_instance_type"]) {
+        Some(kind) if matches!(kind.as_str(), "local" | "local_gpu") => {}
+        Some(kind) => draft.job.instance_type = kind,
+        None => {}
+    }
+    groups(draft, arguments);
+    let volume = arguments.number_of(["volume_size", "train_volume_size"]);
+    if let Some(volume) = volume.and_then(|volume| u32::try_from(volume).ok()) {
+        draft.sagemaker().volume_gigabytes = volume;
+    }
+    let keep = arguments.number("keep_alive_period_in_seconds");
+    draft.sagemaker().keep_alive_seconds = keep.and_then(|keep| u32::try_from(keep).ok());
+    draft.sagemaker().kms_key = arguments.text_of(["volume_kms_key", "train_volume_kms_key"]);
+    let key = arguments.text("output_kms_key");
+    keep_keys(draft, key);
+    let run = arguments.number_of(["max_run", "train_max_run"]);
+    let is_spot = arguments.truth("use_spot_instances") || arguments.truth("train_use_spot_instances");
+    let wait = arguments.number_of(["max_wait", "train_max_wait"]);
+    keep_time(draft, run, is_spot, wait);
+    *mode = arguments.word("input_mode", &MODES);
+    draft.job.output = arguments.text("output_path");
+    if draft.job.output.is_none() {
+        draft.remark(
+            Part::Top,
+            "output: SageMaker's SDK makes a bucket for the account, sagemaker-REGION-ACCOUNT; write one here",
+        );
+    }
+    draft.job.checkpoints = arguments.text("checkpoint_s3_uri");
+    if arguments
+        .0
+        .get("checkpoint_local_path")
+        .and_then(Node::text)
+        .as_deref()
+        == Some("/opt/ml/checkpoints")
+    {
+        arguments.0.remove("checkpoint_local_path");
+    }
+    warn_of_checkpoints(draft);
+    hyperparameters(draft, arguments);
+    metrics(draft, arguments);
+    environment(draft, arguments);
+    draft.sagemaker().subnets = arguments.texts("subnets");
+    draft.sagemaker().security_groups = arguments.texts("security_group_ids");
+    tags(draft, arguments);
+    distribution(draft, arguments);
+    profiler(draft, arguments);
+    let level = arguments
+        .number("container_log_level")
+        .filter(|level| *level != 20);
+    if let Some(level) = level {
+        keep_hyperparameter(draft, "sagemaker_container_log_level", Value::from(level));
+    }
+    let rest = Arguments(std::mem::take(&mut arguments.0));
+    rest.rest(draft, Part::Top, "");
+}
+
+const MODES: [(&str, Mode); 3] = [
+    ("File", Mode::File),
+    ("FastFile", Mode::FastFile),
+    ("Pipe", Mode::Pipe),
+];
+
+fn script(draft: &mut Draft, arguments: &mut Arguments) {
+    if let Some(entry) = arguments.text("entry_point") {
+        let path = Path::new(&entry);
+        match EntryPoint::parse(&entry) {
+            Ok(entry) => (draft.job.entry_point, draft.has_entry_point) = (entry, true),
+            // Without source_dir the SDK takes the file from any folder.
+            Err(reason) => match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
+                (Some(folder), Some(file)) if !arguments.0.contains_key("source_dir") => {
+                    if let Ok(entry) = EntryPoint::parse(file) {
+                        (draft.job.entry_point, draft.has_entry_point) = (entry, true);
+                        draft.job.source_dir = Some(folder.to_owned());
+                        let text = "source-dir: the entry point's folder; the SDK sends the file alone";
+                        draft.remark(Part::Top, text);
+                    }
+                }
+                _ => draft.remark(Part::Top, format!("entry_point = {reason}")),
+            },
+        }
+    }
+    if let Some(source) = arguments.text("source_dir") {
+        draft.job.source_dir = Some(source.into());
+    }
+}
+
+fn image(draft: &mut Draft, arguments: &mut Arguments, framework: Option<Framework>) {
+    let image = arguments.text_of(["image_uri", "image_name"]);
+    if image.is_some() {
+        draft.sagemaker().image = image;
+        for name in ["framework_version", "py_version"] {
+            if let Some(version) = arguments.text(name) {
+                draft.remark(Part::SageMaker, format!("{name} = {version}: the image has it"));
+            }
+        }
+        return;
+    }
+    let (version, python) = (arguments.text("framework_version"), arguments.text("py_version"));
+    let section = draft.sagemaker();
+    section.framework = framework;
+    section.framework_version = version;
+    section.python_version = python;
+}
+
+/// The groups of machines, if each is a literal.
+fn groups(draft: &mut Draft, arguments: &mut Arguments) {
+    let groups = arguments.take("instance_groups", |node| {
+        let each = node.items()?.into_iter().map(|node| {
+            let Node::Call(call) = node else { return None };
+            let mut own = Arguments::of(&call, &["instance_group_name", "instance_type", "instance_count"]);
+            Some(InstanceGroup {
+                name: own.text("instance_group_name")?,
+                instance_type: own.text("instance_type")?,
+                instances: u32::try_from(own.number("instance_count")?).ok()?,
+                channels: None,
+                price: None,
+            })
+        });
+        each.collect::<Option<Vec<_>>>()
+    });
+    keep_groups(draft, groups.unwrap_or_default());
+}
+
+fn hyperparameters(draft: &mut Draft, arguments: &mut Arguments) {
+    let entries = arguments.take("hyperparameters", Node::entries);
+    for (name, node) in entries.unwrap_or_default() {
+        match node.value() {
+            Some(value) => keep_hyperparameter(draft, &name, value.clone()),
+            None => unknown_hyperparameter(draft, &name, &node),
+        }
+    }
+}
+
+fn metrics(draft: &mut Draft, arguments: &mut Arguments) {
+    let metrics = arguments.take("metric_definitions", |node| node.value()?.as_array().cloned());
+    for metric in metrics.unwrap_or_default() {
+        let text = |name: &str| metric[name].as_str().unwrap_or_default().to_owned();
+        keep_metric(draft, text("Name"), text("Regex"));
+    }
+}
+
+/// Variables; what is no literal is named without its code, which may have a secret.
+fn environment(draft: &mut Draft, arguments: &mut Arguments) {
+    let Some(node) = arguments.0.remove("environment") else {
+        return;
+    };
+    let Some(entries) = node.entries() else {
+        return draft.remark(Part::Environment, "environment is no literal; see what it is");
+    };
+    let mut variables = BTreeMap::new();
+    for (name, node) in entries {
+        match node.text() {
+            Some(text) => drop(variables.insert(name, text)),
+            None => draft.remark(
+                Part::Environment,
+                format!("{name} is no literal text; see what it is"),
+            ),
+        }
+    }
+    draft.environment(variables);
+}
+
+fn tags(draft: &mut Draft, arguments: &mut Arguments) {
+    let tags = arguments.take("tags", |node| {
+        let mut tags = BTreeMap::new();
+        match node.value()? {
+            Value::Array(list) => {
+                for tag in list {
+                    tags.insert(tag["Key"].as_str()?.to_owned(), tag["Value"].as_str()?.to_owned());
+                }
+            }
+            Value::Object(map) => {
+                for (key, value) in map {
+                    tags.insert(key.clone(), value.as_str()?.to_owned());
+                }
+            }
+            _ => return None,
+        }
+        Some(tags)
+    });
+    draft.sagemaker().tags = tags.unwrap_or_default();
+}
+
+fn distribution(draft: &mut Draft, arguments: &mut Arguments) {
+    let is_on = |map: &Map<String, Value>| map.get("enabled") == Some(&Value::Bool(true));
+    let known = arguments.0.get("distribution").and_then(Node::value);
+    let Some(map) = known.and_then(Value::as_object).cloned() else {
+        return;
+    };
+    arguments.0.remove("distribution");
+    for (name, value) in map {
+        let options = value.as_object().cloned().unwrap_or_default();
+        let inner = options.get("dataparallel").and_then(Value::as_object);
+        let launcher = match name.as_str() {
+            "torch_distributed" | "pytorchddp" if is_on(&options) => Distribution::Torch,
+            "mpi" if is_on(&options) => Distribution::Mpi,
+            "smdistributed" if inner.is_some_and(is_on) && options.len() == 1 => Distribution::Smdistributed,
+            _ => {
+                draft.remark(
+                    Part::Top,
+                    format!("distribution {name} = {value}: has no counterpart"),
+                );
+                continue;
+            }
+        };
+        draft.job.distribution = launcher;
+        if name == "pytorchddp" {
+            draft.remark(
+                Part::Top,
+                "distribution pytorchddp: torch is the same processes, started by torchrun",
+            );
+        }
+        let own = if launcher == Distribution::Smdistributed {
+            inner
+        } else {
+            Some(&options)
+        };
+        for (option, value) in own.into_iter().flatten() {
+            match (option.as_str(), value.as_u64()) {
+                ("enabled", _) => {}
+                ("processes_per_host", Some(processes @ 1..)) => {
+                    draft.job.processes_per_host = usize::try_from(processes).ok();
+                }
+                ("custom_mpi_options", _) if value.as_str() == Some("") => {}
+                ("custom_mpi_options", _) => {
+                    let key = match launcher {
+                        Distribution::Mpi => "sagemaker_mpi_custom_mpi_options",
+                        _ => "sagemaker_distributed_dataparallel_custom_mpi_options",
+                    };
+                    keep_hyperparameter(draft, key, value.clone());
+                }
+                _ => draft.remark(
+                    Part::Top,
+                    format!("distribution {name}.{option} = {value}: has no counterpart"),
+                ),
+            }
+        }
+    }
+}
+
+fn profiler(draft: &mut Draft, arguments: &mut Arguments) {
+    draft.job.profile = !arguments.truth("disable_profiler");
+    if let Some(Node::Call(call)) = arguments.0.get("profiler_config").cloned()
+        && call.call == "ProfilerConfig"
+    {
+        arguments.0.remove("profiler_config");
+        let mut own = Arguments::of(
+            &call,
+            &[
+                "s3_output_path",
+                "system_monitor_interval_millis",
+                "framework_profile_params",
+            ],
+        );
+        if own.truth("disable_profiler") {
+            draft.job.profile = false;
+        }
+        let interval = own.number("system_monitor_interval_millis");
+        if let Some(interval) = interval.filter(|interval| draft.job.profile && *interval != 500) {
+            draft.profiler().interval = format!("{interval}ms");
+        }
+        own.rest(draft, Part::Profiler, "ProfilerConfig ");
+    }
+    let rules = arguments.take("rules", Node::items).unwrap_or_default();
+    for node in rules {
+        match rule(&node) {
+            Some(name) => draft.rule(&name),
+            None => draft.remark(
+                Part::Profiler,
+                format!("rule {}: has no counterpart", node.said()),
+            ),
+        }
+    }
+}
+
+/// The name of `Rule.sagemaker(rule_configs.loss_not_decreasing())`: LossNotDecreasing.
+fn rule(node: &Node) -> Option<String> {
+    let Node::Call(outer) = node else { return None };
+    if outer.call != "sagemaker" {
+        return None;
+    }
+    let mut own = Arguments::of(outer, &["base_config"]);
+    let config = own.0.remove("base_config")?;
+    let Node::Call(inner) = config else { return None };
+    let words = inner.call.split('_').map(|word| {
+        let mut letters = word.chars();
+        letters
+            .next()
+            .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    });
+    Some(words.collect())
+}
+
+/// The channels that fit is given.
+fn fit(draft: &mut Draft, call: &Call, usual: Option<Mode>) {
+    let mut arguments = Arguments::of(call, &["inputs", "wait", "logs", "job_name", "experiment_config"]);
+    // They say how the program waits.
+    for name in ["wait", "logs"] {
+        arguments.0.remove(name);
+    }
+    let mut groups = BTreeMap::new();
+    match arguments.0.remove("inputs") {
+        None => {}
+        Some(node) => match node.entries() {
+            Some(entries) => {
+                for (name, node) in entries {
+                    input(draft, &name, &node, usual, &mut groups);
+                }
+            }
+            // The name that the SDK gives to the only one.
+            None => input(draft, "training", &node, usual, &mut groups),
+        },
+    }
+    share(draft, &groups);
+    arguments.rest(draft, Part::Top, "fit: ");
+}
+
+fn input(
+    draft: &mut Draft,
+    name: &str,
+    node: &Node,
+    usual: Option<Mode>,
+    groups: &mut BTreeMap<String, Vec<String>>,
+) {
+    let unknown = |draft: &mut Draft| {
+        let text = format!("{name} = {}: is no literal; see what it is", node.said());
+        draft.remark(Part::Channels, text);
+    };
+    let call = match node {
+        Node::Call(call) => call.clone(),
+        node if node.text().is_some() => Call {
+            call: "TrainingInput".to_owned(),
+            line: 0,
+            code: String::new(),
+            args: vec![node.clone()],
+            keywords: Vec::new(),
+        },
+        _ => return unknown(draft),
+    };
+    match call.call.as_str() {
+        "TrainingInput" | "s3_input" => {
+            let mut own = Arguments::of(
+                &call,
+                &[
+                    "s3_data",
+                    "distribution",
+                    "compression",
+                    "content_type",
+                    "record_wrapping",
+                    "s3_data_type",
+                    "instance_groups",
+                    "input_mode",
+                    "attribute_names",
+                ],
+            );
+            let Some(uri) = own.text("s3_data") else {
+                return unknown(draft);
+            };
+            let names = own.texts("instance_groups");
+            if !names.is_empty() {
+                groups.insert(name.to_owned(), names);
+            }
+            let channel = of_bucket(uri, &mut own, usual);
+            draft.channel(name, channel, None);
+            own.rest(draft, Part::Channels, &format!("channel {name}: "));
+        }
+        "FileSystemInput" => {
+            let mut own = Arguments::of(
+                &call,
+                &[
+                    "file_system_id",
+                    "file_system_type",
+                    "directory_path",
+                    "file_system_access_mode",
+                    "content_type",
+                ],
+            );
+            let known = (
+                own.text("file_system_id"),
+                own.word("file_system_type", &[("EFS", "efs"), ("FSxLustre", "fsx")]),
+                own.text("directory_path"),
+            );
+            let (Some(id), Some(scheme), Some(folder)) = known else {
+                return unknown(draft);
+            };
+            let access = own.word(
+                "file_system_access_mode",
+                &[("ro", Access::Ro), ("rw", Access::Rw)],
+            );
+            let content = own.text("content_type");
+            keep_file_system(
+                draft,
+                name,
+                scheme,
+                &id,
+                &folder,
+                access.unwrap_or_default(),
+                content,
+            );
+            own.rest(draft, Part::Channels, &format!("channel {name}: "));
+        }
+        _ => unknown(draft),
+    }
+}
+
+fn of_bucket(uri: String, own: &mut Arguments, usual: Option<Mode>) -> Channel {
+    // file:// and paths are data of this machine, for the SDK's local mode.
+    let is_remote = uri.contains("://") && !uri.starts_with("file://");
+    let mode = own.word("input_mode", &MODES).or(usual).filter(|_| is_remote);
+    let is_pipe = mode == Some(Mode::Pipe);
+    let seed = |node: &Node| {
+        let Node::Call(call) = node else { return None };
+        Arguments::of(call, &["seed"]).number("seed")
+    };
+    Channel {
+        uri,
+        mode: mode.filter(|mode| *mode != Mode::File),
+        distribution: own
+            .word(
+                "distribution",
+                &[
+                    ("FullyReplicated", Sharing::FullyReplicated),
+                    ("ShardedByS3Key", Sharing::ShardedByS3Key),
+                ],
+            )
+            .unwrap_or_default(),
+        kind: own
+            .word(
+                "s3_data_type",
+                &[
+                    ("S3Prefix", Kind::S3Prefix),
+                    ("ManifestFile", Kind::ManifestFile),
+                    ("AugmentedManifestFile", Kind::AugmentedManifestFile),
+                ],
+            )
+            .unwrap_or_default(),
+        // A job file has the next three for pipes alone.
+        wrapper: if is_pipe {
+            own.word("record_wrapping", &[("RecordIO", Wrapper::RecordIO)])
+        } else {
+            None
+        }
+        .unwrap_or_default(),
+        compression: if is_pipe {
+            own.word("compression", &[("Gzip", Compression::Gzip)])
+        } else {
+            None
+        }
+        .unwrap_or_default(),
+        shuffle: if is_pipe {
+            own.take("shuffle_config", seed)
+        } else {
+            None
+        },
+        content_type: own.text("content_type"),
+        access: Access::Ro,
+        attributes: own.texts("attribute_names"),
+    }
+}
