@@ -30,6 +30,8 @@
 //!
 //! - Buffers that a program cuts out of one allocation, as CubeCL does: there are no guards between them, and one that is
 //!   used again holds what was in it. Up to 255 bytes behind an allocation can be written, too, for it ends at a multiple of 256.
+//! - Functions that an older driver lacks: all are there whatever `CUDA_ON_CPU_DRIVER` says, which is only about PTX.
+//! - Addresses of the host's own memory, or of another device's: they are memory of this process, too, and are read and written.
 //! - An access to a page that is not there ends the program by SIGSEGV, not with an error of CUDA.
 //! - A thread that spins until another one writes: it never stops, and the test hangs.
 //! - What the driver makes of PTX (SASS), its register use and its mistakes.
@@ -38,8 +40,7 @@
 //! - Speed.
 //! - Blocks that wait for each other: a block runs to its end before the next one of its worker begins, so a
 //!   kernel in which one spins until another writes does not end.
-//! - Accesses outside of local memory, which is not checked, and those outside of all allocations end the
-//!   process by a signal, not with the driver's error.
+//! - Accesses outside of local memory, which is not checked.
 //! - The bits of what is no number: a GPU has one of its own.
 //! - The exact results of the `.approx` instructions: they are computed more precisely than a GPU does.
 //! - What is only on some GPUs: tensor cores, asynchronous copies, clusters. Their instructions are unknown.

@@ -147,12 +147,26 @@ extern "C" fn fma_down(a: f32, b: f32, c: f32) -> f32 {
 
 extern "C" fn fma_f16(a: u16, b: u16, c: u16) -> u16 {
     let [a, b, c] = [a, b, c].map(|bits| float_of_f16(bits));
-    f16::from_f64(fma_odd(a, b, c)).to_bits()
+    // Exact, once it has no more digits than the result.
+    f16::from_f64(rounded(fma_odd(a, b, c), 10, -14)).to_bits()
 }
 
 extern "C" fn fma_bf16(a: u16, b: u16, c: u16) -> u16 {
     let [a, b, c] = [a, b, c].map(|bits| float_of_bf16(bits));
-    bf16::from_f64(fma_odd(a, b, c)).to_bits()
+    bf16::from_f64(rounded(fma_odd(a, b, c), 7, -126)).to_bits()
+}
+
+/// The nearest number with so many digits behind the first one and an exponent of at least `least`, or with the same last digit
+/// as those; of two the even one. Not `half`'s own conversion, which cuts digits off, or goes by way of 32 bits: it would round
+/// twice.
+fn rounded(x: f64, digits: i32, least: i32) -> f64 {
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let exponent = ((x.to_bits() >> 52 & 0x7FF) as i32 - 1023).max(least);
+    // A power of two that is far from the ends of 64 bits' range, so both products are exact.
+    let unit = 2f64.powi(exponent - digits);
+    (x / unit).round_ties_even() * unit
 }
 
 extern "C" fn permute(low: u32, high: u32, selector: u32) -> u32 {

@@ -743,6 +743,19 @@ fn types_are_converted() {
     );
 }
 
+/// `x * y + z` of finite numbers of 16 bits, not zero, in whole numbers: all are multiples of 2^-48.
+fn f16_of_sum(x: f64, y: f64, z: f64) -> u16 {
+    let whole = |number: f64, unit: i32| (number * 2f64.powi(unit)) as i128;
+    let sum = whole(x, 24) * whole(y, 24) + whole(z, 48);
+    let size = sum.unsigned_abs();
+    let exponent = (127 - size.leading_zeros() as i32 - 48).max(-14);
+    let dropped = (exponent - 10 + 48) as u32;
+    let (kept, rest, half) = (size >> dropped, size & ((1 << dropped) - 1), 1u128 << (dropped - 1));
+    let up = rest > half || (rest == half && kept & 1 == 1);
+    let value = (kept + u128::from(up)) as f64 * 2f64.powi(exponent - 10);
+    f16::from_f64(if sum < 0 { -value } else { value }).to_bits()
+}
+
 #[test]
 fn halves_are_rounded_once() {
     let f = |x: u16| f16::from_bits(x).to_f64();
@@ -756,27 +769,47 @@ fn halves_are_rounded_once() {
     check16(Same::F16, "neg.f16 %h0, %h1;", |x, _, _| {
         (-f16::from_bits(x)).to_bits()
     });
-    // Sums of such numbers that 64 bits do not hold differ by so much that the smaller does not matter, unless it decides a tie.
     check16(Same::F16, "fma.rn.f16 %h0, %h1, %h2, %h3;", move |x, y, z| {
-        f16::from_f64(f(x) * f(y) + f(z)).to_bits()
+        let (x, y, z) = (f(x), f(y), f(z));
+        match x.is_finite() && y.is_finite() && z.is_finite() && x * y + z != 0.0 {
+            true => f16_of_sum(x, y, z),
+            // Nothing to round.
+            false => f16::from_f64(x * y + z).to_bits(),
+        }
     });
     check16(Same::Bf16, "add.bf16 %h0, %h1, %h2;", move |x, y, _| {
         bf16::from_f64(b(x) + b(y)).to_bits()
     });
 }
 
-/// A sum that is a tie but for a part that 64 bits do not hold.
+/// Sums that are ties, and ones that are but for a part that 32 or 64 bits do not hold.
 #[test]
 fn a_fused_half_sees_what_decides_a_tie() {
-    let inputs: Vec<[u64; 3]> = [(0x7F00u16, 0x0080u16), (0x7F00, 0x8080)]
-        .map(|(a, c)| [a, 0x3F80 | 1, c].map(u64::from))
-        .to_vec();
-    let kernels = compile(&kernel("fma.rn.bf16 %h0, %h1, %h2, %h3; cvt.u64.u16 %rd0, %h0;")).expect("PTX");
-    // 2^127 * (1 + 2^-7) is a number of bf16: what is added is too small to matter.
-    assert_eq!(
-        run(&kernels[0], &inputs, Order::Forward),
-        Ok(vec![0x7F01, 0x7F01])
+    let check = |kind: &str, [a, b]: [u16; 2], sums: [(u16, u64); 3]| {
+        let code = format!("fma.rn.{kind} %h0, %h1, %h2, %h3; cvt.u64.u16 %rd0, %h0;");
+        let kernels = compile(&kernel(&code)).expect("PTX");
+        let inputs = sums.map(|(c, _)| [a, b, c].map(u64::from)).to_vec();
+        let expected = sums.map(|(_, sum)| sum).to_vec();
+        assert_eq!(
+            run(&kernels[0], &inputs, Order::Forward),
+            Ok(expected),
+            "{kind}"
+        );
+    };
+    // 3 * 683/2048 is 1 and half of the last digit; 2^-24 is added, nothing, and taken away.
+    check(
+        "f16",
+        [0x4200, 0x3556],
+        [(0x0001, 0x3C01), (0, 0x3C00), (0x8001, 0x3C00)],
     );
+    // 7 * 37 is between 258 and 260; the same with 2^-40, and with 2^-100, which 64 bits do not hold beside it.
+    for tiny in [0x2B80, 0x0D80] {
+        check(
+            "bf16",
+            [0x40E0, 0x4214],
+            [(tiny, 0x4382), (0, 0x4382), (tiny | 0x8000, 0x4381)],
+        );
+    }
 }
 
 #[test]
