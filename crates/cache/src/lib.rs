@@ -1,7 +1,7 @@
 //! A cache of training images that fills itself.
 //!
 //! The first epoch reads files, here or in a bucket, as they are. Beside it, threads of this crate pack their JPEGs (the form that
-//! `stokehold prepare` makes: the same coefficients in nine tenths of the bytes, which are read several times as fast), and append
+//! `stokehold prepare` makes: the same coefficients in nine tenths of the bytes, which are read two to three times as fast), and append
 //! them to files in a folder. The next epochs, and other trainings of the same data, read those.
 //!
 //! ```text

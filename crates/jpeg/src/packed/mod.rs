@@ -1,4 +1,4 @@
-//! The packed form of a JPEG: the same coefficients, coded so that they are read several times as fast, in about nine
+//! The packed form of a JPEG: the same coefficients, coded so that they are read two to three times as fast, in about nine
 //! tenths of the bytes.
 //!
 //! Huffman codes cost some eight cycles a symbol, one after the other. Here 32 symbols are read at once, by asymmetric numeral
