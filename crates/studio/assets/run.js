@@ -19,7 +19,7 @@ export default async function run(main) {
   const verdict = el("div", {});
   const curves = el("section", {});
   const heat = el("section", { hidden: !about.has_recording });
-  const log = el("section", { hidden: !about.has_log, class: "log-of" });
+  const log = el("section", { hidden: true, class: "log-of" });
   fill(main, head, verdict, curves, heat, log, details(about));
 
   let row = about.row, can = about.can, now = null, gone = false;
@@ -131,9 +131,10 @@ export default async function run(main) {
     if (!over && row.state === "running") timer = setTimeout(() => (document.hidden ? later() : judge()), JUDGE);
   }
   const later = () => { timer = setTimeout(() => (document.hidden ? later() : judge()), JUDGE); };
-  if (about.has_recording) judge();
-
-  const lines = about.has_log ? new Log(log, key) : null;
+  // Of a job that has just begun, recording and log come later than the page.
+  let recorded = about.has_recording;
+  if (recorded) judge();
+  let lines = null;
   const ended = follow({ view: "run", key }, {
     head(news) {
       const was = row.state;
@@ -141,9 +142,14 @@ export default async function run(main) {
       gone = false;
       drawHead();
       drawButtons();
-      if (was === "running" && row.state !== "running") {
+      const begins = !recorded && now?.lately;
+      recorded ||= Boolean(begins);
+      heat.hidden = !recorded;
+      const ends = was === "running" && row.state !== "running";
+      if (begins || (ends && recorded)) {
         clearTimeout(timer);
-        if (about.has_recording) setTimeout(judge, 1500);
+        // A recorder writes its last samples after the state.
+        timer = setTimeout(judge, ends ? 1500 : 0);
       }
     },
     curves(news) {
@@ -152,7 +158,11 @@ export default async function run(main) {
       else charts.more(news.more);
       empty.hidden = !charts.isEmpty;
     },
-    log(part) { lines?.add(part); },
+    log(part) {
+      log.hidden = false;
+      lines ||= new Log(log, key);
+      lines.add(part);
+    },
     gone() {
       gone = true;
       drawHead();

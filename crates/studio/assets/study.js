@@ -60,7 +60,7 @@ export default async function study(main) {
     fill(facts,
       page.importance && card("Which parameters matter",
         el("p", { class: "note" }, "The share of the objective's variation that each explains by itself, by a model of the results (functional ANOVA). Of few trials it says little."),
-        table([word("Parameter"), word("Share"), [""]], page.importance.map(([name, share]) => [name, bar(share, `${Math.round(100 * share)} %`), `${Math.round(100 * share)} %`]), "Importance")),
+        table([word("Parameter"), word("Share"), ["Percent"]], page.importance.map(([name, share]) => [name, bar(share, `${Math.round(100 * share)} %`), `${Math.round(100 * share)} %`]), "Importance")),
       el("section", {}, el("div", { class: "titled" }, el("h2", {}, "Trials"), order),
         page.skipped > 0 && el("p", { class: "note" }, `The last ${page.trials.length}; ${page.skipped} before them are not shown.`),
         table([["Trial"], word("State"), [page.objective], ["Took"], ...page.names.map((name) => [name])], sorted.map((trial) => [

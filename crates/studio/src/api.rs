@@ -264,7 +264,6 @@ fn details(site: &Site, key: &str, found: &Found<'_>) -> Result<Value, Refusal> 
         "results": results,
         "job": job,
         "files": files(&found.folder),
-        "has_log": log_of(found).is_some(),
         "has_recording": found.folder.join(FOLDER).is_dir(),
         "can": can(site, found, &row),
     }))

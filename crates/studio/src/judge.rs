@@ -1,7 +1,7 @@
 //! What a recording means: figures of the moment, verdict, rules, advice and heat map, by the libraries that make the report.
 //!
-//! Reading a recording takes memory and time, so one is read at a time, and the last answers are kept. A run that goes on is
-//! judged on its last ten minutes, as the rules that watch it do.
+//! Reading a recording takes memory and time, so the server reads one at a time for this, and the last answers are kept. A run that
+//! goes on is judged on its last ten minutes, as the rules that watch it do.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,8 +37,6 @@ const SENTENCE: usize = 2000;
 pub struct Judge {
     judged: Mutex<VecDeque<Kept>>,
     figures: Mutex<VecDeque<Kept>>,
-    /// Held while a recording is read.
-    one: Mutex<()>,
 }
 
 /// An answer of before.
@@ -52,10 +50,10 @@ struct Kept {
 }
 
 impl Judge {
-    /// The verdict, the rules, the advice and the heat map; `None` without a recording.
+    /// The verdict, the rules, the advice and the heat map.
     ///
     /// # Errors
-    /// The recording cannot be read.
+    /// There is no recording, or it cannot be read.
     pub fn judged(
         &self,
         key: &str,
@@ -63,13 +61,7 @@ impl Judge {
         about: Option<&About>,
     ) -> Result<Arc<Value>, ProfileError> {
         let ended = about.and_then(|about| about.ended);
-        let kept = || known(&self.judged, key, ended, FRESH);
-        if let Some(value) = kept() {
-            return Ok(value);
-        }
-        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another page may have waited for the same.
-        if let Some(value) = kept() {
+        if let Some(value) = known(&self.judged, key, ended, FRESH) {
             return Ok(value);
         }
         let value = Arc::new(made(found, ended.is_some())?);
@@ -110,6 +102,7 @@ fn keep(all: &Mutex<VecDeque<Kept>>, most: usize, key: &str, ended: Option<f64>,
 }
 
 fn made(found: &Found<'_>, has_ended: bool) -> Result<Value, ProfileError> {
+    let mut is_whole = has_ended;
     let recording = match has_ended {
         true => Recording::open(&found.folder)?,
         false => {
@@ -122,7 +115,10 @@ fn made(found: &Found<'_>, has_ended: bool) -> Result<Value, ProfileError> {
                     recent
                 }
                 // One that was cut off long ago.
-                None => Recording::open(&found.folder)?,
+                None => {
+                    is_whole = true;
+                    Recording::open(&found.folder)?
+                }
             }
         }
     };
@@ -141,14 +137,14 @@ fn made(found: &Found<'_>, has_ended: bool) -> Result<Value, ProfileError> {
     let heat = {
         let mut shown = recording.clone();
         // The map of a part begins with the part, and not with the run.
-        if !has_ended && let Some(about) = &mut shown.about {
+        if !is_whole && let Some(about) = &mut shown.about {
             about.started = recording.extent().map_or(about.started, |extent| extent.0);
         }
         report::heat(&shown, &findings, "")
     };
     Ok(json!({
         "verdict": text::short(&sentence, SENTENCE),
-        "whole": has_ended,
+        "whole": is_whole,
         "findings": findings.iter().map(finding).collect::<Vec<_>>(),
         "advice": advice.iter().take(12).map(advised).collect::<Vec<_>>(),
         "currency": prices.currency,

@@ -82,7 +82,8 @@ impl Running {
     fn raw(&self, text: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        stream.write_all(text.as_bytes()).unwrap();
+        // It may be refused before it is read whole.
+        let _ = stream.write_all(text.as_bytes());
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
         answer(&bytes)

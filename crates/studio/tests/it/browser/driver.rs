@@ -186,9 +186,11 @@ impl Browser {
         let Some(folder) = std::env::var_os("STOKEHOLD_TEST_SCREENSHOTS").map(PathBuf::from) else {
             return;
         };
+        let size = self.run("const page = document.documentElement; return [page.clientWidth, Math.min(page.scrollHeight, 5000)]");
+        let clip = json!({"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1});
         let taken = self.chromium(
             "Page.captureScreenshot",
-            &json!({"format": "png", "captureBeyondViewport": true}),
+            &json!({"format": "png", "captureBeyondViewport": true, "clip": clip}),
         );
         let bytes = STANDARD.decode(taken["data"].as_str().unwrap()).unwrap();
         std::fs::create_dir_all(&folder).unwrap();
