@@ -1,7 +1,7 @@
 //! A row of everything that is in the folders.
 //!
 //! One thread goes through the folders. It reads a thing again if the sizes or times of its files have changed, or if it was running.
-//! It rests between two rounds for two seconds, or for twenty times as long as the last one took, and sleeps while nobody looks.
+//! It rests between two rounds for twenty times as long as the last one took, two to fifteen seconds, and sleeps while nobody looks.
 //! A snapshot of the rows never changes; whoever has it is not disturbed by the next round.
 
 use std::collections::HashMap;
@@ -22,8 +22,9 @@ use stokehold_tune::{JOURNAL, Study, short};
 use crate::places::{Place, Places};
 use crate::text;
 
-/// The shortest rest between two rounds.
+/// The shortest and the longest rest between two rounds.
 const REST: Duration = Duration::from_secs(2);
+const LONGEST_REST: Duration = Duration::from_secs(15);
 /// The rest is so many times as long as a round.
 const SHARE: u32 = 20;
 /// It sleeps if nobody has looked for so long.
@@ -182,7 +183,7 @@ impl Index {
             if !self.round(&mut known) {
                 return;
             }
-            let rest = (began.elapsed() * SHARE).max(REST);
+            let rest = (began.elapsed() * SHARE).clamp(REST, LONGEST_REST);
             let mut state = self.state();
             if state.ends {
                 return;

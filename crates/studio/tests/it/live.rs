@@ -309,7 +309,7 @@ fn a_study_is_shown_while_it_goes_on() {
     let mut spec = Spec::new("loss", [("lr".to_owned(), Parameter::from(range))].into());
     spec.limits.max_jobs = 6;
     let mut study = Study::create(&runs.join("study"), spec).unwrap();
-    let mut tell = |study: &mut Study| {
+    let tell = |study: &mut Study| {
         let Ask::Trial(trial) = study.ask().unwrap() else {
             panic!("no trial");
         };
