@@ -66,13 +66,13 @@ export class Chart {
     this.canvas = el("canvas", { tabindex: "0", role: "img" });
     this.legend = el("div", { class: "legend" });
     this.tip = el("div", { class: "tip", hidden: true });
-    const button = (text, label, act) => el("button", { type: "button", class: "small", "aria-label": `${label}: ${options.title}`, onclick: act }, text);
+    const button = (text, label, act) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${label}, ${options.title}`, onclick: act }, text);
     const plot = el("div", { class: "plot" }, this.canvas, this.tip);
     this.figure = el("figure", { class: "chart" },
       el("figcaption", {}, el("h3", {}, options.title),
         el("span", { class: "tools" },
-          button("PNG", "Save as a picture", () => this.png()),
-          button("CSV", "Save as a table", () => this.csv()))),
+          button("PNG", "save as a picture", () => this.png()),
+          button("CSV", "save as a table", () => this.csv()))),
       plot, this.legend);
     holder.append(this.figure);
     this.canvas.addEventListener("pointermove", (event) => {

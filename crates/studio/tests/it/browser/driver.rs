@@ -15,6 +15,9 @@ use crate::answer;
 /// How long a page may take to show what is waited for: these machines do other things too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Chromium without its windows: it starts in a second where the whole browser takes many.
+pub const SHELL: &str = "chromium-headless-shell";
+
 /// A browser without a window.
 pub struct Browser {
     driver: Child,
@@ -45,7 +48,6 @@ impl Browser {
             session: String::new(),
         };
         let args = [
-            "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -54,7 +56,7 @@ impl Browser {
         ];
         let options = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
-            "goog:chromeOptions": {"args": args},
+            "goog:chromeOptions": {"args": args, "binary": format!("/usr/bin/{SHELL}")},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let session = browser.post("/session", &options);
@@ -74,9 +76,20 @@ impl Browser {
             body.len()
         );
         stream.write_all(text.as_bytes()).unwrap();
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        let answer = answer(&bytes);
+        // It keeps connections open, whatever is asked.
+        let mut reader = BufReader::new(stream);
+        let (mut head, mut length) = (String::new(), 0);
+        while !head.ends_with("\r\n\r\n") {
+            let before = head.len();
+            assert!(reader.read_line(&mut head).unwrap() > 0, "{path}: {head}");
+            let line = head[before..].to_lowercase();
+            if let Some(bytes) = line.strip_prefix("content-length:") {
+                length = bytes.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let answer = answer(&[head.as_bytes(), &body].concat());
         let value = answer.json()["value"].clone();
         assert_eq!(answer.status, 200, "{path}: {value}");
         value
@@ -216,15 +229,12 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         // The session's end ends the browser; a driver that is killed would leave it.
-        if !self.session.is_empty() && !std::thread::panicking() {
-            self.send("DELETE", &format!("/session/{}", self.session), "");
-        } else if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
-            let text = format!(
-                "DELETE /session/{} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
-                self.session
-            );
+        if !self.session.is_empty()
+            && let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port))
+        {
+            let text = format!("DELETE /session/{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", self.session);
             let _ = stream.write_all(text.as_bytes());
-            let _ = stream.read_to_end(&mut Vec::new());
+            let _ = BufReader::new(stream).read_line(&mut String::new());
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
