@@ -268,7 +268,8 @@ export class Chart {
         last = [px, py];
         count += 1;
       }
-      pen.stroke();
+      // Dots alone are points that do not follow from each other.
+      if (!line.dots) pen.stroke();
       pen.setLineDash([]);
       if (last && (count < 30 || line.dots)) {
         pen.fillStyle = pen.strokeStyle;

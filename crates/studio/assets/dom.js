@@ -45,7 +45,8 @@ export function table(columns, rows, label) {
     const [heading, kind] = columns[column];
     return el("td", { class: kind === "word" ? "word" : null, "data-is": heading || null }, cell);
   })));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label || "Table" },
+  // Three columns have room on a telephone; more become lists there.
+  return el("div", { class: columns.length > 3 ? "scroll" : "scroll few", tabindex: "0", role: "region", "aria-label": label || "Table" },
     el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
 }
 
@@ -61,7 +62,7 @@ export function digits(value) {
 export const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} %`);
 
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds === null || seconds === undefined || !(seconds >= 0) || seconds === Infinity) return "–";
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 600) return `${Math.round(seconds)} s`;
   const minutes = Math.round(seconds / 60);

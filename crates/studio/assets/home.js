@@ -34,7 +34,7 @@ function running({ row, now }) {
 }
 
 const line = (row) => el("li", {}, state(row.state), " ", to(page(row), { key: row.key }, row.name), " ",
-  el("span", { class: "soft" }, `${row.what}, ${ago(row.ended ?? row.began)}`), row.result && el("span", {}, ` ${row.result}`),
+  el("span", { class: "soft" }, [row.what, row.began !== null && ago(row.ended ?? row.began)].filter(Boolean).join(", ")), row.result && el("span", {}, ` ${row.result}`),
   row.why && el("p", { class: "why" }, row.why));
 
 export function troubles(list) {

@@ -22,7 +22,7 @@ export default async function study(main) {
       el("p", {}, state(page.row.state), `  ${page.strategy.toLowerCase()}, to ${page.direction} ${page.objective}; since ${moment(page.created)}`),
       bar(page.most ? over / page.most : 0, `${over} of ${page.most} trials`),
       el("p", { class: "note" }, `${over} of ${page.most} trials: ${counts.completed} completed, ${counts.stopped} stopped early, ${counts.failed} failed, ${counts.running} running`,
-        page.left ? `; about ${duration(page.left)} left` : ""),
+        page.row.left ? `; about ${duration(page.row.left)} left` : ""),
       page.parents.length > 0 && el("p", {}, `It builds upon ${page.parents.join(", ")}.`),
       page.best ? el("p", { class: "verdict" }, `Best: ${digits(page.best.value)} of trial ${page.best.number}, with ${page.best.values}`)
         : el("p", { class: "verdict" }, "No trial has a result yet."));

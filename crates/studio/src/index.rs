@@ -337,7 +337,10 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
     }
     if found.file(JOURNAL).is_some() {
         return Some(match Study::look(&found.folder) {
-            Ok(history) => of_study(&history, empty),
+            Ok(history) => {
+                let is_on = Study::is_worked_on(&found.folder, &history).unwrap_or(false);
+                of_study(&history, is_on, empty)
+            }
             Err(error) => unreadable(Kind::Study, &error),
         });
     }
@@ -372,7 +375,7 @@ fn of_job(record: &Record, what: &str, empty: Row) -> Row {
     }
 }
 
-fn of_study(history: &stokehold_tune::History, empty: Row) -> Row {
+fn of_study(history: &stokehold_tune::History, is_on: bool, empty: Row) -> Row {
     let counts = history.counts();
     let over = counts.completed + counts.stopped + counts.failed;
     let most = history.spec.limits.max_jobs;
@@ -381,13 +384,15 @@ fn of_study(history: &stokehold_tune::History, empty: Row) -> Row {
         kind: Kind::Study,
         what: text::short(&format!("tune {}", history.spec.objective), NAME),
         state: match () {
-            () if counts.running > 0 => "running",
-            () if over >= most || counts.completed > 0 => "finished",
-            () if counts.failed > 0 => "failed",
-            () => "cut off",
+            () if is_on => "running",
+            () if counts.running > 0 => "cut off",
+            () if over >= most && counts.completed == 0 => "failed",
+            () if over >= most => "finished",
+            // It may have reached another of its limits, or wait to be resumed.
+            () => "stopped",
         },
         began: Some(history.created),
-        ended: (counts.running == 0)
+        ended: (!is_on)
             .then(|| {
                 history
                     .trials
@@ -397,7 +402,7 @@ fn of_study(history: &stokehold_tune::History, empty: Row) -> Row {
             })
             .flatten(),
         progress: Some([over as u64, most as u64]),
-        left: stokehold_tune::run::seconds_left(history),
+        left: stokehold_tune::run::seconds_left(history).filter(|_| is_on),
         result: best.map_or(String::new(), |best| format!("best {}", short(best))),
         ..empty
     }

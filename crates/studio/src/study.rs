@@ -30,7 +30,6 @@ pub fn page(history: &History) -> Value {
             "failed": counts.failed,
             "running": counts.running,
         },
-        "left": stokehold_tune::run::seconds_left(history),
         "names": names.iter().map(|name| text::short(name, 100)).collect::<Vec<_>>(),
         "best": history.best().map(|best| json!({
             "number": best.number,

@@ -432,7 +432,7 @@ function Heat(holder, shown) {
   button("−", "Look from further away", () => view.zoom(2));
   button("◀", "Earlier", () => view.move(-0.5));
   button("▶", "Later", () => view.move(0.5));
-  button("All", "The whole run", () => view.all());
+  button("All", "All of the run", () => view.all());
   const show = element("select");
   show.setAttribute("aria-label", "What a column of pixels shows");
   for (const [value, text] of [["mean", "mean"], ["max", "largest"], ["min", "least"]]) {

@@ -173,7 +173,11 @@ fn every_page_is_right_on_large_and_small_screens_light_and_dark() {
                 browser.run_later(
                     "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(arguments[0], 200)))",
                 );
-                faults.extend(look(&browser, axe.as_deref(), &format!("{name}-{width}-{scheme}")));
+                faults.extend(look(
+                    &browser,
+                    axe.as_deref(),
+                    &format!("{name}-{width}-{scheme}"),
+                ));
             }
         }
     }
@@ -440,7 +444,7 @@ fn ten_thousand_runs_are_shown_in_a_moment_and_a_thousand_numbers_a_second_drop_
     let late = frames.iter().filter(|one| **one > 25.0).count();
     browser.until(
         "all numbers",
-        "document.querySelector('figure.chart canvas').getAttribute('aria-label').includes('7999')",
+        "document.querySelector('figure.chart canvas').getAttribute('aria-label').includes('7 999')",
     );
     println!(
         "first paint of 10 000 runs {times:.0?} ms, rows after {rows} ms; {} frames in 5 s, {late} later than 25 ms, the longest {:.1} ms",

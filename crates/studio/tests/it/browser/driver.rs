@@ -232,7 +232,10 @@ impl Drop for Browser {
         if !self.session.is_empty()
             && let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port))
         {
-            let text = format!("DELETE /session/{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", self.session);
+            let text = format!(
+                "DELETE /session/{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+                self.session
+            );
             let _ = stream.write_all(text.as_bytes());
             let _ = BufReader::new(stream).read_line(&mut String::new());
         }
