@@ -3,7 +3,7 @@
 //! ```text
 //!  --jobs DIR   ─► Store of crate jobs ──┐                       ┌─► pages: HTML, modules and one style, in the program
 //!  --runs DIR.. ─► runs, recordings,     ├─► index ─► server ────┼─► JSON: a page of rows, a run, a heat map, a log
-//!                  studies, comparisons ─┘           (axum)      ├─► event streams: what has changed
+//!                  studies ──────────────┘           (axum)      ├─► event streams: what has changed
 //!                                                                └─► actions: stop, profiler on and off  ─► an audit line
 //! ```
 //!
