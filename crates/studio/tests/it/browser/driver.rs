@@ -228,16 +228,22 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The session's end ends the browser; a driver that is killed would leave it.
-        if !self.session.is_empty()
-            && let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port))
-        {
-            let text = format!(
-                "DELETE /session/{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-                self.session
-            );
-            let _ = stream.write_all(text.as_bytes());
-            let _ = BufReader::new(stream).read_line(&mut String::new());
+        // The driver would end the shell script that is the browser's program, and not the browser.
+        let close = json!({"cmd": "Browser.close", "params": {}}).to_string();
+        for (request, body) in [("POST", close), ("DELETE", String::new())] {
+            let path = match request {
+                "POST" => format!("/session/{}/goog/cdp/execute", self.session),
+                _ => format!("/session/{}", self.session),
+            };
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+                let text = format!(
+                    "{request} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(text.as_bytes());
+                let _ = BufReader::new(stream).read_line(&mut String::new());
+            }
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
