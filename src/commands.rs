@@ -18,6 +18,7 @@ pub mod run;
 pub mod runs;
 pub mod scale;
 pub mod serve;
+pub mod studio;
 pub mod top;
 pub mod train;
 pub mod transform;

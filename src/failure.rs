@@ -18,6 +18,7 @@ use stokehold_remote::RemoteError;
 use stokehold_sagemaker::{ImportError, SageMakerError};
 use stokehold_scale::ScaleError;
 use stokehold_storage::StorageError;
+use stokehold_studio::StudioError;
 use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
 use stokehold_train::device::DeviceError;
@@ -111,6 +112,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         ask::<SageMakerError>,
         ask::<ScaleError>,
         ask::<StorageError>,
+        ask::<StudioError>,
         ask::<SynthError>,
         ask::<TrainError>,
         ask::<TransformError>,

@@ -67,6 +67,8 @@ enum Command {
     Report(commands::report::Args),
     /// Watch a run, or this machine, live in the terminal.
     Top(commands::top::Args),
+    /// Show runs, jobs and studies in a browser, live.
+    Studio(commands::studio::Args),
     /// Find the hyperparameters of a job.
     Tune(commands::tune::Args),
     /// Make shards of a data set, which load faster and lose nothing.
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Command::Runs(args) => commands::runs::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Studio(args) => commands::studio::run(&args),
         Command::Tune(args) => commands::tune::run(args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),

@@ -14,14 +14,11 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 use serde_json::{Value, json};
-use stokehold_base::lock;
+use stokehold_diagnose::runs::{Run, differing};
 use stokehold_diagnose::{curves, events};
 use stokehold_page::Table;
 use stokehold_page::words::{digits, duration, moment};
-use stokehold_profile::{About, FOLDER, Recording};
-use stokehold_train::RunSummary;
-use stokehold_train::progress::Scores;
-use stokehold_train::run::{MetricsLine, RunFolder, RunRecord, read_metrics};
+use stokehold_profile::{FOLDER, Recording};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -106,187 +103,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A run, as far as its folder says.
-struct Run {
-    folder: PathBuf,
-    record: Option<RunRecord>,
-    summary: Option<RunSummary>,
-    about: Option<About>,
-    in_use: bool,
-}
-
-impl Run {
-    /// The run in a folder; `None` if there is none.
-    fn of(folder: &Path) -> Result<Option<Self>, Box<dyn Error>> {
-        let run = RunFolder::new(folder);
-        let record = run.read_record()?;
-        let about = About::read(&folder.join(FOLDER))?;
-        if record.is_none() && about.is_none() {
-            return Ok(None);
-        }
-        let locks = [folder.join("lock"), folder.join(FOLDER).join("lock")];
-        let held = |path: &PathBuf| lock::is_held(path).unwrap_or(false);
-        Ok(Some(Self {
-            folder: folder.to_owned(),
-            summary: run.read_summary()?,
-            record,
-            about,
-            in_use: locks.iter().any(held),
-        }))
-    }
-
-    /// As [`of`](Self::of).
-    ///
-    /// # Errors
-    /// [`Usage`] where there is none.
-    fn there(folder: &Path) -> Result<Self, Box<dyn Error>> {
-        Self::of(folder)?.ok_or_else(|| {
-            let text = format!(
-                "{}: no run is there: it has neither a run.json nor a recording",
-                folder.display()
-            );
-            Usage(text).into()
-        })
-    }
-
-    fn began(&self) -> Option<f64> {
-        let record = self.record.as_ref().map(|record| record.created as f64);
-        record.or_else(|| self.about.as_ref().map(|about| about.started))
-    }
-
-    fn what(&self) -> String {
-        match (&self.record, &self.about) {
-            (Some(record), _) => format!("train {}", record.config.arch),
-            (None, Some(about)) => {
-                let word = about.command.first().map(String::as_str).unwrap_or_default();
-                let name = Path::new(word).file_name().unwrap_or_default();
-                format!("profile {}", name.to_string_lossy())
-            }
-            (None, None) => String::new(),
-        }
-    }
-
-    fn state(&self) -> &'static str {
-        match (&self.record, &self.summary, &self.about) {
-            _ if self.in_use => "running",
-            (Some(_), Some(summary), _) if summary.interrupted => "interrupted",
-            (Some(record), Some(summary), _) if summary.epochs < record.config.epochs => "interrupted",
-            (Some(_), Some(_), _) => "finished",
-            // Its recording has an end: it was not killed, but ended with an error.
-            (Some(_), None, Some(about)) if about.ended.is_some() => "failed",
-            (Some(_), None, _) => "cut off",
-            (None, _, Some(about)) if about.ended.is_some() => match about.exit_code {
-                Some(0) | None => "finished",
-                Some(_) => "failed",
-            },
-            _ => "cut off",
-        }
-    }
-
-    fn epochs(&self) -> String {
-        let Some(record) = &self.record else {
-            return String::new();
-        };
-        let summary = self.summary.as_ref().filter(|_| !self.in_use);
-        let done = match summary {
-            Some(summary) => summary.epochs,
-            None => read_metrics(&RunFolder::new(&self.folder).metrics())
-                .unwrap_or_default()
-                .iter()
-                .rev()
-                .find_map(|line| match line {
-                    MetricsLine::Epoch { epoch, .. } => Some(*epoch),
-                    MetricsLine::Train { .. } => None,
-                })
-                .unwrap_or(0),
-        };
-        format!("{done}/{}", record.config.epochs)
-    }
-
-    /// The figures, by name.
-    fn results(&self) -> BTreeMap<&'static str, f64> {
-        let mut results = BTreeMap::new();
-        if let Some(summary) = &self.summary {
-            results.insert("images/s", summary.images_per_second);
-            results.insert("wait share", summary.wait_share);
-            results.insert("epochs", summary.epochs as f64);
-            results.extend(
-                summary
-                    .seconds_per_epoch
-                    .map(|seconds| ("seconds per epoch", seconds)),
-            );
-            results.extend(summary.train_loss.map(|loss| ("training loss", loss)));
-            if let Some(validation) = &summary.validation {
-                results.insert("validation loss", validation.loss);
-                match validation.scores {
-                    Scores::Images { top1, topk, .. } => {
-                        results.insert("top-1", top1);
-                        results.insert("top-k", topk);
-                    }
-                    Scores::Pixels { miou, .. } => {
-                        results.insert("mIoU", miou);
-                    }
-                }
-            }
-        } else if let Some(workload) = self.about.as_ref().and_then(|about| about.workload.as_ref()) {
-            results.insert("wait share", workload.wait_share);
-            results.extend(
-                workload
-                    .seconds_per_epoch
-                    .map(|seconds| ("seconds per epoch", seconds)),
-            );
-        }
-        results
-    }
-
-    /// The settings as plain values, by name; of a command that was profiled, the command.
-    fn settings(&self) -> BTreeMap<String, Value> {
-        let mut settings = BTreeMap::new();
-        let config = self
-            .record
-            .as_ref()
-            .and_then(|record| serde_json::to_value(&record.config).ok());
-        flattened("", config.unwrap_or_default(), &mut settings);
-        if let (None, Some(about)) = (&self.record, &self.about) {
-            settings.insert("command".to_owned(), about.command.join(" ").into());
-        }
-        let machine = self.about.as_ref().map(|about| &about.machine);
-        let machine = self.record.as_ref().map(|record| &record.machine).or(machine);
-        let machine = machine.and_then(|machine| serde_json::to_value(machine).ok());
-        flattened("machine", machine.unwrap_or_default(), &mut settings);
-        settings
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "run": self.folder,
-            "what": self.what(),
-            "state": self.state(),
-            "began": self.began(),
-            "results": self.results(),
-            "settings": self.settings(),
-        })
-    }
-}
-
-/// A value's members with the path to each as their names; lists stay whole.
-fn flattened(name: &str, value: Value, all: &mut BTreeMap<String, Value>) {
-    match value {
-        Value::Object(members) => {
-            for (member, value) in members {
-                let path = if name.is_empty() {
-                    member
-                } else {
-                    format!("{name}.{member}")
-                };
-                flattened(&path, value, all);
-            }
-        }
-        Value::Null => {}
-        value => {
-            all.insert(name.to_owned(), value);
-        }
-    }
+/// The run in a folder.
+///
+/// # Errors
+/// [`Usage`] where there is none.
+fn there(folder: &Path) -> Result<Run, Box<dyn Error>> {
+    Run::of(folder)?.ok_or_else(|| {
+        let text = format!(
+            "{}: no run is there: it has neither a run.json nor a recording",
+            folder.display()
+        );
+        Usage(text).into()
+    })
 }
 
 fn list(args: &List) -> Result<(), Box<dyn Error>> {
@@ -324,20 +152,20 @@ fn list(args: &List) -> Result<(), Box<dyn Error>> {
     for run in &runs {
         let results = run.results();
         let of = |name| results.get(name).copied();
-        let best = ["top-1", "mIoU"]
-            .into_iter()
-            .find_map(|name| Some((name, of(name)?)));
         table.row([
             run.folder.display().to_string(),
             run.what(),
             run.began().map(moment).unwrap_or_default(),
             run.state().to_owned(),
-            run.epochs(),
+            run.epochs()
+                .map(|epochs| format!("{}/{}", epochs.done, epochs.of))
+                .unwrap_or_default(),
             of("seconds per epoch").map(digits).unwrap_or_default(),
             of("wait share")
                 .map(|share| format!("{:.0} %", 100.0 * share))
                 .unwrap_or_default(),
-            best.map(|(name, value)| format!("{name} {value:.4}"))
+            run.score()
+                .map(|(name, value)| format!("{name} {value:.4}"))
                 .unwrap_or_default(),
         ]);
     }
@@ -349,7 +177,7 @@ fn list(args: &List) -> Result<(), Box<dyn Error>> {
 }
 
 fn show(args: &Show) -> Result<(), Box<dyn Error>> {
-    let run = Run::there(&args.run)?;
+    let run = there(&args.run)?;
     if args.json {
         terminal::json(&run.json())?;
         return Ok(());
@@ -372,7 +200,7 @@ fn show(args: &Show) -> Result<(), Box<dyn Error>> {
     for (name, value) in run.settings() {
         writeln!(out, "  {name:<28} {}", plain(&value))?;
     }
-    if run.record.is_some() && run.state() != "running" {
+    if run.is_training() && run.state() != "running" {
         let go_on = shell::again(["train".as_ref(), "--resume".as_ref(), run.folder.as_os_str()]);
         let how = if run.state() == "finished" {
             format!("{go_on} --epochs N")
@@ -412,7 +240,7 @@ fn remove(args: &Remove) -> Result<(), Box<dyn Error>> {
         if folder.symlink_metadata().is_ok_and(|about| about.is_symlink()) {
             return Err(refused("it is a link; name the folder itself").into());
         }
-        let run = Run::there(&folder)?;
+        let run = there(&folder)?;
         if run.in_use {
             return Err(refused("it is running").into());
         }
@@ -451,17 +279,9 @@ fn remove(args: &Remove) -> Result<(), Box<dyn Error>> {
 }
 
 fn diff(args: &Diff) -> Result<(), Box<dyn Error>> {
-    let (a, b) = (Run::there(&args.a)?, Run::there(&args.b)?);
+    let (a, b) = (there(&args.a)?, there(&args.b)?);
     let (of_a, of_b) = (a.settings(), b.settings());
-    let mut names: Vec<&String> = of_a.keys().chain(of_b.keys()).collect();
-    names.sort();
-    names.dedup();
-    let differing = names
-        .into_iter()
-        .filter(|name| of_a.get(*name) != of_b.get(*name));
-    let settings: Vec<(&String, Option<&Value>, Option<&Value>)> = differing
-        .map(|name| (name, of_a.get(name), of_b.get(name)))
-        .collect();
+    let settings = differing(&of_a, &of_b);
     let (results_a, results_b) = (a.results(), b.results());
     let results: BTreeMap<&str, [Option<f64>; 2]> = results_a
         .keys()
@@ -474,18 +294,16 @@ fn diff(args: &Diff) -> Result<(), Box<dyn Error>> {
         })
         .collect();
     if args.json {
-        let settings: BTreeMap<&String, Value> = settings
-            .iter()
-            .map(|(name, a, b)| (*name, json!([a, b])))
-            .collect();
+        let settings: BTreeMap<&str, Value> =
+            settings.iter().map(|(name, pair)| (*name, json!(pair))).collect();
         terminal::json(&json!({"a": a.folder, "b": b.folder, "settings": settings, "results": results}))?;
         return Ok(());
     }
     let mut out = terminal::out();
     let cell = |value: Option<&Value>| value.map_or("-".to_owned(), plain);
     let mut table = Table::new(&["setting", "A", "B"], &[0, 1, 2]);
-    for (name, a, b) in settings {
-        table.row([name.clone(), cell(a), cell(b)]);
+    for (name, [a, b]) in settings {
+        table.row([name.to_owned(), cell(a), cell(b)]);
     }
     match table.is_empty() {
         true => writeln!(out, "the settings are the same")?,
@@ -504,7 +322,7 @@ fn diff(args: &Diff) -> Result<(), Box<dyn Error>> {
 }
 
 fn export(args: &Export) -> Result<(), Box<dyn Error>> {
-    let run = Run::there(&args.run)?;
+    let run = there(&args.run)?;
     // Of a run without a recording the times of steps are not known.
     let recording = Recording::open(&run.folder)?;
     let (curves, bad) = curves::read(&run.folder, &recording)?;

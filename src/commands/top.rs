@@ -137,7 +137,7 @@ impl Watched {
             .filter_map(|node| node.ticks.last().copied());
         // If nothing is sampled, only spans give the time.
         let to = to.reduce(f64::max).or(recording.extent().map(|extent| extent.1));
-        let mut recording = view::cut(recording, to.unwrap_or(0.0) - WINDOW);
+        let mut recording = recording.after(to.unwrap_or(0.0) - WINDOW);
         // Even for an old run, the folder says whether it is running now.
         recording.about = recent.about;
         let findings = judge(&recording, &self.parameters);

@@ -36,6 +36,7 @@ mod serve;
 mod slurm;
 mod spot;
 mod storage;
+mod studio;
 mod top;
 mod train;
 mod transform;

@@ -221,9 +221,7 @@ pub fn is_of_validation(name: &str) -> bool {
 /// # Errors
 /// The system's error.
 pub fn read(run: &Path, recording: &Recording) -> io::Result<(Vec<Curve>, u64)> {
-    let ends = step_ends(recording);
-    // Spans of long runs are thinned: the step before will do.
-    let time = |step: u64| ends.range(..=step).next_back().map(|(_, &time)| time);
+    let time = step_times(recording);
     let mut following = Following::new(run);
     following.look(&time)?;
     Ok((following.curves(), following.bad))
@@ -235,6 +233,7 @@ pub struct Following {
     file: Growing,
     curves: BTreeMap<String, Thinned>,
     bad: u64,
+    begun: u64,
 }
 
 impl Following {
@@ -244,7 +243,13 @@ impl Following {
             file: Growing::new(run.join("metrics.jsonl")),
             curves: BTreeMap::new(),
             bad: 0,
+            begun: 0,
         }
+    }
+
+    /// How often the file was written anew, as by a run that was resumed: what came before is no part of the curves any more.
+    pub fn begun(&self) -> u64 {
+        self.begun
     }
 
     /// Reads what was written since the last look, and returns its points with their names. `time` says when a step ended; a line of a step whose
@@ -268,6 +273,8 @@ impl Following {
         if news.anew {
             self.curves.clear();
             self.bad = 0;
+            self.begun += 1;
+            all.clear();
         }
         for line in news.lines() {
             let points = serde_json::from_slice(line)
@@ -297,10 +304,12 @@ impl Following {
     }
 }
 
-/// When each training step ended.
-fn step_ends(recording: &Recording) -> BTreeMap<u64, f64> {
+/// When each training step ended, as far as a recording says: for [`Following::look`].
+pub fn step_times(recording: &Recording) -> impl Fn(u64) -> Option<f64> + use<> {
     let spans = recording.nodes.iter().flat_map(|node| node.spans_of(span::STEP));
-    spans.filter_map(|span| Some((span.step?, span.end()))).collect()
+    let ends: BTreeMap<u64, f64> = spans.filter_map(|span| Some((span.step?, span.end()))).collect();
+    // Spans of long runs are thinned: the step before will do.
+    move |step| ends.range(..=step).next_back().map(|(_, &time)| time)
 }
 
 /// The numbers of a line, by name, and what their steps count; `None` for a line that is none. A line whose time is unknown has no

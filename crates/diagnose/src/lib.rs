@@ -12,8 +12,10 @@
 //! - [`advice`] predicts an epoch's time after each change from the run's own measurements; its front page
 //!   explains the model. [`verdict`](advice::verdict) says in one sentence what limits the run.
 //! - [`live`] judges rules while a run goes on, those about its losses and gradients too.
+//! - [`lately`] has the figures of a run's last seconds.
 //! - [`curves`] are the losses and other numbers that a run reported.
 //! - [`events`] writes them for TensorBoard.
+//! - [`runs`] reads what a run's folder says of it: state, settings, figures.
 //! - [`report`] writes the page, and the JSON files that SageMaker Debugger's tools read.
 //!
 //! This crate neither records nor reads a recording's files: `stokehold-profile` does.
@@ -30,9 +32,11 @@
 pub mod advice;
 pub mod curves;
 pub mod events;
+pub mod lately;
 pub mod live;
 pub mod report;
 pub mod rules;
+pub mod runs;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

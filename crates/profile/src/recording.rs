@@ -331,6 +331,32 @@ impl Recording {
             .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
+    /// The part after a time, unix seconds: samples from it on, and spans that end then or later.
+    #[must_use]
+    pub fn after(&self, from: f64) -> Self {
+        let node = |node: &Node| {
+            let first = node.ticks.partition_point(|tick| *tick < from);
+            let series = node.series.iter().map(|series| Series {
+                values: series.values.get(first..).unwrap_or_default().to_vec(),
+                ..series.clone()
+            });
+            let spans = node.spans.iter().filter(|span| span.end() >= from);
+            Node {
+                name: node.name.clone(),
+                ticks: node.ticks[first..].to_vec(),
+                series: series.collect(),
+                spans: spans.copied().collect(),
+                names: node.names.clone(),
+            }
+        };
+        Self {
+            path: self.path.clone(),
+            about: self.about.clone(),
+            nodes: self.nodes.iter().map(node).collect(),
+            problems: Vec::new(),
+        }
+    }
+
     /// The range of the times between two samples, seconds, without the shortest and the longest twentieth.
     /// `None` without samples.
     pub fn intervals(&self) -> Option<(f64, f64)> {

@@ -200,6 +200,20 @@ impl Study {
         load(folder).map(|(history, ..)| history)
     }
 
+    /// Whether a process works on one of the running trials of a study that was looked at. The journal alone does not say that a
+    /// process has died.
+    ///
+    /// # Errors
+    /// A worker's file cannot be read.
+    pub fn is_worked_on(folder: &Path, history: &History) -> Result<bool, TuneError> {
+        for trial in history.running() {
+            if is_alive(folder, &trial.worker)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The state, as far as this process has read it.
     pub fn history(&self) -> &History {
         &self.history

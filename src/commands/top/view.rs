@@ -4,15 +4,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use stokehold_diagnose::advice::verdict;
 use stokehold_diagnose::curves::{Curve, Subject};
+use stokehold_diagnose::lately::Lately;
 use stokehold_diagnose::report::columns::{Columns, Cover, GAP, Grid, shares};
 use stokehold_diagnose::rules::Finding;
 use stokehold_page::words::significant;
-use stokehold_profile::{Node, Recording, Series, dimension, span};
+use stokehold_profile::{Node, Recording, dimension, span};
 
 use super::frame::{Colour, Frame};
 
-/// The figures are means over this time, seconds.
-const LATELY: f64 = 10.0;
 /// A run that has not written for this long, seconds, is reported as silent.
 const SILENT: f64 = 10.0;
 /// Columns before and after the heat map.
@@ -32,14 +31,7 @@ pub struct Now {
     pub ended: bool,
     /// When it was switched off, unix seconds.
     paused: Option<f64>,
-    cores: Option<f64>,
-    /// The shares of the cores that the run and other programs used, percent.
-    whose: Option<(f64, f64)>,
-    gpus: Option<f64>,
-    memory: Option<f64>,
-    steps_per_second: Option<f64>,
-    images_per_second: Option<f64>,
-    wait_share: Option<f64>,
+    lately: Lately,
     verdict: String,
     /// The numbers that the run reported since it began.
     curves: Vec<Curve>,
@@ -78,38 +70,6 @@ impl Row {
     }
 }
 
-/// The part of a recording after a time.
-pub fn cut(recording: &Recording, from: f64) -> Recording {
-    let node = |node: &Node| {
-        let first = node.ticks.partition_point(|tick| *tick < from);
-        Node {
-            name: node.name.clone(),
-            ticks: node.ticks[first..].to_vec(),
-            series: node
-                .series
-                .iter()
-                .map(|series| Series {
-                    values: series.values.get(first..).unwrap_or_default().to_vec(),
-                    ..series.clone()
-                })
-                .collect(),
-            spans: node
-                .spans
-                .iter()
-                .filter(|span| span.end() >= from)
-                .copied()
-                .collect(),
-            names: node.names.clone(),
-        }
-    };
-    Recording {
-        path: recording.path.clone(),
-        about: recording.about.clone(),
-        nodes: recording.nodes.iter().map(node).collect(),
-        problems: Vec::new(),
-    }
-}
-
 impl Now {
     /// The state of a recording, cut to its last `window` seconds, at the moment `now`, unix seconds.
     pub fn of(
@@ -120,26 +80,16 @@ impl Now {
         now: f64,
         window: f64,
     ) -> Self {
-        let at = recording.extent().map(|extent| extent.1);
-        let lately = at.unwrap_or(0.0) - LATELY;
+        let lately = Lately::of(recording);
+        let at = lately.at;
         let about = recording.about.as_ref();
-        let workload = about.and_then(|about| about.workload.as_ref());
-        let mean = |of: &'static str| mean(recording, of, lately);
-        let steps_per_second = steps_per_second(recording, lately);
         Self {
             title: title.to_owned(),
             at,
             silent: at.map_or(0.0, |at| (now - at).max(0.0)),
             ended: about.is_some_and(|about| about.ended.is_some()),
             paused: about.and_then(|about| about.paused),
-            cores: mean(dimension::CPU),
-            whose: whose(recording, lately),
-            gpus: mean(dimension::GPU),
-            memory: mean(dimension::MEMORY),
-            steps_per_second,
-            images_per_second: workload
-                .and_then(|workload| Some(steps_per_second? * workload.batch_size as f64)),
-            wait_share: wait_share(recording, lately),
+            lately,
             // The limit of the last minutes; the report covers the whole run.
             verdict: verdict(recording, findings, None, &[]),
             curves,
@@ -207,82 +157,23 @@ fn rows(node: &Node, nodes: usize) -> Vec<Row> {
         .collect()
 }
 
-/// Mean of a dimension's samples after a time; `None` if there are none.
-fn mean(recording: &Recording, of: &'static str, from: f64) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0u32);
-    for node in &recording.nodes {
-        let first = node.ticks.partition_point(|tick| *tick < from);
-        for value in node.of(of).flat_map(|series| series.values.iter().skip(first)) {
-            if value.is_finite() {
-                (sum, count) = (sum + f64::from(*value), count + 1);
-            }
-        }
-    }
-    (count > 0).then(|| sum / f64::from(count))
-}
-
-/// Mean shares of the cores that the run and other programs used after a time, percent; `None` if that is not
-/// known.
-fn whose(recording: &Recording, from: f64) -> Option<(f64, f64)> {
-    let (mut run, mut others, mut cores) = (0.0, 0.0, 0.0);
-    for node in &recording.nodes {
-        let used = node.core_use()?;
-        let first = node.ticks.partition_point(|tick| *tick < from);
-        let mean = |values: &[f32]| {
-            let known = values.iter().skip(first).filter(|value| value.is_finite());
-            let (sum, count) = known.fold((0.0, 0u32), |(sum, count), value| {
-                (sum + f64::from(*value), count + 1)
-            });
-            (count > 0).then(|| sum / f64::from(count))
-        };
-        run += mean(used.run)?;
-        others += mean(used.others)?;
-        cores += used.cores as f64;
-    }
-    (cores > 0.0).then(|| (run / cores, others / cores))
-}
-
-/// Steps per second that ended after a time; `None` if there are no steps at all.
-fn steps_per_second(recording: &Recording, from: f64) -> Option<f64> {
-    let mut any = false;
-    let mut lately = 0u32;
-    for (_, step) in recording.nodes.iter().flat_map(Node::steps) {
-        any = true;
-        lately += u32::from(step.end() >= from);
-    }
-    any.then(|| f64::from(lately) / LATELY)
-}
-
-/// Share of the trainers' waiting after a time, 0 to 1; `None` if nothing is known.
-fn wait_share(recording: &Recording, from: f64) -> Option<f64> {
-    let since = |start: f64, end: f64| (end - start.max(from)).max(0.0);
-    let (mut waited, mut worked) = (0.0, 0.0);
-    for node in &recording.nodes {
-        let waits = node
-            .spans_of(span::WAIT)
-            .map(|wait| since(wait.start, wait.end()));
-        waited += waits.sum::<f64>();
-        worked += node
-            .steps()
-            .map(|(_, step)| since(step.start, step.end()))
-            .sum::<f64>();
-    }
-    (waited > 0.0).then(|| waited / (waited + worked))
-}
-
 /// The figures in words.
 fn figures(now: &Now) -> String {
     let percent = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.0} %"));
     let each = [
-        now.images_per_second.map(|rate| format!("{rate:.0} images/s")),
-        now.steps_per_second.map(|rate| format!("{rate:.1} steps/s")),
-        percent("waited", now.wait_share.map(|share| 100.0 * share)),
-        percent("cores", now.cores).map(|cores| match now.whose {
+        now.lately
+            .images_per_second
+            .map(|rate| format!("{rate:.0} images/s")),
+        now.lately
+            .steps_per_second
+            .map(|rate| format!("{rate:.1} steps/s")),
+        percent("waited", now.lately.wait_share.map(|share| 100.0 * share)),
+        percent("cores", now.lately.cores).map(|cores| match now.lately.whose {
             Some((run, others)) => format!("{cores} (run {run:.0} %, others {others:.0} %)"),
             None => cores,
         }),
-        percent("GPUs", now.gpus),
-        percent("memory", now.memory),
+        percent("GPUs", now.lately.gpus),
+        percent("memory", now.lately.memory),
         now.curves.first().and_then(|curve| {
             let last = curve.points.last()?;
             Some(format!("{} {}", curve.name, significant(last.value)))
@@ -479,7 +370,7 @@ mod tests {
             phases: vec![Phase::Loader],
             ..Simulation::default()
         };
-        let recording = cut(&simulation.recording(), simulation.start + seconds - 60.0);
+        let recording = simulation.recording().after(simulation.start + seconds - 60.0);
         let findings = judge(&recording, &Parameters::new(Defaults::default()));
         Now::of(
             "runs/one",
@@ -528,7 +419,7 @@ mod tests {
                 .any(|line| line.contains("1 minutes ago") && line.ends_with("now")),
             "{lines:#?}"
         );
-        let share = now.wait_share.unwrap();
+        let share = now.lately.wait_share.unwrap();
         assert!((0.5..0.7).contains(&share), "{share}");
         assert!(line(&now).contains("waited") && !line(&now).contains('\n'));
     }

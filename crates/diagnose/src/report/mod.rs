@@ -39,6 +39,18 @@ use figures::Job;
 /// its rows in the heat map, which make the page large.
 const MACHINES: usize = 64;
 
+/// The module of JavaScript that draws the heat map of [`heat`]; it exports `Heat`, which takes an element and a list of runs.
+pub const HEAT: &str = include_str!("heat.js");
+
+/// The style of the report's page, beside [`stokehold_page::html::STYLE`].
+pub const STYLE: &str = include_str!("page.css");
+
+/// What the heat map of a run draws: levels of columns for each core and GPU, steps, and the evidence of rules that fired.
+/// `label` stands above it. `None` if the recording has no data at any time.
+pub fn heat(recording: &Recording, findings: &[Finding], label: &str) -> Option<Value> {
+    data::of(recording, findings, label)
+}
+
 /// The machines that the page shows one by one, the first by name. Totals and rules are over all of them.
 fn shown(recording: &Recording) -> &[Node] {
     &recording.nodes[..recording.nodes.len().min(MACHINES)]
@@ -144,13 +156,12 @@ fn put_pair(
 
 /// A page with its script. `runs` is the script's data.
 fn document(title: &str, body: &str, runs: &[Value]) -> String {
-    const STYLE: &str = include_str!("page.css");
     const SCRIPT: &str = include_str!("page.js");
     let data = data::script(&Value::Array(runs.to_vec()));
     // The data comes last, so that the page above it is shown first.
     let scripts = format!(
         "<script id=\"data\" type=\"application/json\">{data}</script>\n\
-         <script>//<![CDATA[\n{SCRIPT}//]]></script>\n"
+         <script type=\"module\">//<![CDATA[\n{HEAT}{SCRIPT}//]]></script>\n"
     );
     html::document(title, STYLE, body, &scripts)
 }

@@ -1,0 +1,134 @@
+//! How a run does at the moment: means over its last seconds.
+
+use serde::Serialize;
+use stokehold_profile::{Node, Recording, dimension, span};
+
+/// The time that the figures cover, seconds.
+pub const SECONDS: f64 = 10.0;
+
+/// The figures of a recording's last [`SECONDS`]; `None` for what was not recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Lately {
+    /// The last moment with data, unix seconds.
+    pub at: Option<f64>,
+    /// The busy share of the cores, percent.
+    pub cores: Option<f64>,
+    /// The shares of the cores that the run and other programs used, percent.
+    pub whose: Option<(f64, f64)>,
+    /// The busy share of the GPUs, percent.
+    pub gpus: Option<f64>,
+    /// Main memory in use, percent.
+    pub memory: Option<f64>,
+    /// Steps that ended, of all modes.
+    pub steps_per_second: Option<f64>,
+    /// Images in these steps.
+    pub images_per_second: Option<f64>,
+    /// The share of the trainer's time in which it waited for batches, 0 to 1.
+    pub wait_share: Option<f64>,
+}
+
+impl Lately {
+    /// Those of a recording, or of its end.
+    pub fn of(recording: &Recording) -> Self {
+        let at = recording.extent().map(|extent| extent.1);
+        let from = at.unwrap_or(0.0) - SECONDS;
+        let workload = recording.about.as_ref().and_then(|about| about.workload.as_ref());
+        let steps_per_second = steps_per_second(recording, from);
+        let mean = |of: &'static str| mean(recording, of, from);
+        Self {
+            at,
+            cores: mean(dimension::CPU),
+            whose: whose(recording, from),
+            gpus: mean(dimension::GPU),
+            memory: mean(dimension::MEMORY),
+            steps_per_second,
+            images_per_second: workload
+                .and_then(|workload| Some(steps_per_second? * workload.batch_size as f64)),
+            wait_share: wait_share(recording, from),
+        }
+    }
+}
+
+/// Mean of a dimension's samples after a time; `None` if there are none.
+fn mean(recording: &Recording, of: &'static str, from: f64) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0u32);
+    for node in &recording.nodes {
+        let first = node.ticks.partition_point(|tick| *tick < from);
+        for value in node.of(of).flat_map(|series| series.values.iter().skip(first)) {
+            if value.is_finite() {
+                (sum, count) = (sum + f64::from(*value), count + 1);
+            }
+        }
+    }
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Mean shares of the cores that the run and other programs used after a time, percent; `None` if that is not
+/// known.
+fn whose(recording: &Recording, from: f64) -> Option<(f64, f64)> {
+    let (mut run, mut others, mut cores) = (0.0, 0.0, 0.0);
+    for node in &recording.nodes {
+        let used = node.core_use()?;
+        let first = node.ticks.partition_point(|tick| *tick < from);
+        let mean = |values: &[f32]| {
+            let known = values.iter().skip(first).filter(|value| value.is_finite());
+            let (sum, count) = known.fold((0.0, 0u32), |(sum, count), value| {
+                (sum + f64::from(*value), count + 1)
+            });
+            (count > 0).then(|| sum / f64::from(count))
+        };
+        run += mean(used.run)?;
+        others += mean(used.others)?;
+        cores += used.cores as f64;
+    }
+    (cores > 0.0).then(|| (run / cores, others / cores))
+}
+
+/// Steps per second that ended after a time; `None` if there are no steps at all.
+fn steps_per_second(recording: &Recording, from: f64) -> Option<f64> {
+    let mut any = false;
+    let mut lately = 0u32;
+    for (_, step) in recording.nodes.iter().flat_map(Node::steps) {
+        any = true;
+        lately += u32::from(step.end() >= from);
+    }
+    any.then(|| f64::from(lately) / SECONDS)
+}
+
+/// Share of the trainers' waiting after a time, 0 to 1; `None` if nothing is known.
+fn wait_share(recording: &Recording, from: f64) -> Option<f64> {
+    let since = |start: f64, end: f64| (end - start.max(from)).max(0.0);
+    let (mut waited, mut worked) = (0.0, 0.0);
+    for node in &recording.nodes {
+        let waits = node
+            .spans_of(span::WAIT)
+            .map(|wait| since(wait.start, wait.end()));
+        waited += waits.sum::<f64>();
+        worked += node
+            .steps()
+            .map(|(_, step)| since(step.start, step.end()))
+            .sum::<f64>();
+    }
+    (waited > 0.0).then(|| waited / (waited + worked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stokehold_simulate::{Phase, Simulation};
+
+    #[test]
+    fn the_figures_are_those_of_the_last_seconds() {
+        let simulation = Simulation {
+            phases: vec![Phase::Loader, Phase::Asleep],
+            ..Simulation::default()
+        };
+        let recording = simulation.recording();
+        let end = Lately::of(&recording);
+        let middle = recording.extent().map_or(0.0, |(from, to)| (from + to) / 2.0);
+        let busy = recording.after(middle).nodes[0].ticks.len();
+        assert!(busy < recording.nodes[0].ticks.len(), "{busy}");
+        assert!(end.cores.is_some_and(|cores| cores < 50.0), "{end:?}");
+        assert_eq!(Lately::of(&Recording::default()), Lately::default());
+    }
+}

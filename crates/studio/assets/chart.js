@@ -1,0 +1,421 @@
+// Curves. Everything that the studio draws over steps or time is drawn here: runs, trials, comparisons.
+
+import { clock, digits, duration, el, fill, save } from "./dom.js";
+
+// Lines differ in colour and in dashes, so that nobody needs to see the colours.
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [1, 4], [5, 5]];
+const COLOURS = 6;
+const LEAST = 4096;
+
+function style(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Round numbers from low to high, about `count`.
+function ticks(low, high, count) {
+  const rough = (high - low || 1) / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough * 0.999);
+  const all = [];
+  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) all.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
+  return all;
+}
+
+// A line of points: [x by step, x by time, value]; bounded, so that a page may stay open for days.
+export class Line {
+  constructor(name, points = []) {
+    this.name = name;
+    this.steps = [];
+    this.times = [];
+    this.values = [];
+    this.stride = 1;
+    this.skip = 0;
+    this.push(points);
+  }
+
+  // Points as the server sends them: time, step, value, one after the other.
+  push(flat) {
+    for (let at = 0; at + 2 < flat.length; at += 3) {
+      this.skip += 1;
+      if (this.skip < this.stride) continue;
+      this.skip = 0;
+      this.times.push(flat[at]);
+      this.steps.push(flat[at + 1]);
+      this.values.push(flat[at + 2]);
+    }
+    while (this.values.length > 2 * LEAST) {
+      const keep = (_, place) => place % 2 === 0;
+      for (const part of ["times", "steps", "values"]) this[part] = this[part].filter(keep);
+      this.stride *= 2;
+    }
+  }
+
+  get last() {
+    return this.values[this.values.length - 1];
+  }
+}
+
+// A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), note.
+export class Chart {
+  constructor(holder, options) {
+    this.options = options;
+    this.lines = [];
+    this.hidden = new Set();
+    this.pointer = null;
+    this.asked = false;
+    this.canvas = el("canvas", { tabindex: "0", role: "img" });
+    this.legend = el("div", { class: "legend" });
+    this.tip = el("div", { class: "tip", hidden: true });
+    const button = (text, label, act) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${label}, ${options.title}`, onclick: act }, text);
+    const plot = el("div", { class: "plot" }, this.canvas, this.tip);
+    this.figure = el("figure", { class: "chart" },
+      el("figcaption", {}, el("h3", {}, options.title),
+        el("span", { class: "tools" },
+          button("PNG", "save as a picture", () => this.png()),
+          button("CSV", "save as a table", () => this.csv()))),
+      plot, this.legend);
+    holder.append(this.figure);
+    this.canvas.addEventListener("pointermove", (event) => {
+      const box = this.canvas.getBoundingClientRect();
+      this.pointer = event.clientX - box.left;
+      this.redraw();
+    });
+    this.canvas.addEventListener("pointerleave", () => { this.pointer = null; this.redraw(); });
+    this.canvas.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -12, ArrowRight: 12 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      this.pointer = Math.max(0, Math.min(this.canvas.clientWidth, (this.pointer ?? this.canvas.clientWidth / 2) + by));
+      this.redraw();
+    });
+    this.canvas.addEventListener("blur", () => { this.pointer = null; this.redraw(); });
+    this.observer = new ResizeObserver(() => this.redraw());
+    this.observer.observe(this.figure);
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.again = () => this.redraw();
+    this.scheme.addEventListener("change", this.again);
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.scheme.removeEventListener("change", this.again);
+  }
+
+  set(lines) {
+    this.lines = lines;
+    this.listed = "";
+    this.redraw();
+  }
+
+  by(word) {
+    this.options.by = word;
+    this.redraw();
+  }
+
+  // One picture a frame, however many events come.
+  redraw() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => {
+      this.asked = false;
+      if (this.figure.isConnected) this.draw();
+    });
+  }
+
+  colour(number) {
+    return style(`--c${number % COLOURS}`);
+  }
+
+  label() {
+    const shown = this.lines.slice(0, 12).map((line) => `${line.name} ${digits(line.last)}`);
+    this.canvas.setAttribute("aria-label", `${this.options.title}. Last values: ${shown.join(", ")}`);
+    const key = this.lines.map((line) => line.name).join("\n") + [...this.hidden].join("\n");
+    if (this.listed !== key) {
+      this.listed = key;
+      const many = this.lines.length > 1;
+      fill(this.legend, this.lines.length <= 24 && this.lines.map((line, number) => {
+        const swatch = el("canvas", { class: "dash", width: "44", height: "12", "aria-hidden": "true" });
+        const value = el("span", { class: "value" });
+        line.shown = value;
+        const item = many
+          ? el("button", { type: "button", class: "key-of", "aria-pressed": String(!this.hidden.has(line.name)), onclick: () => {
+            if (!this.hidden.delete(line.name)) this.hidden.add(line.name);
+            this.redraw();
+          } }, swatch, line.name, " ", value)
+          : el("span", { class: "key-of" }, swatch, line.name, " ", value);
+        line.swatch = swatch;
+        line.number = number;
+        return item;
+      }));
+    }
+    this.lines.forEach((line, number) => {
+      if (line.shown) line.shown.textContent = digits(line.last);
+      if (!line.swatch) return;
+      const pen = line.swatch.getContext("2d");
+      pen.clearRect(0, 0, 44, 12);
+      this.stroke(pen, number);
+      pen.lineWidth = 4;
+      pen.setLineDash(DASHES[number % DASHES.length].map((one) => one * 2));
+      pen.beginPath();
+      pen.moveTo(2, 6);
+      pen.lineTo(42, 6);
+      pen.stroke();
+    });
+  }
+
+  stroke(pen, number) {
+    pen.strokeStyle = this.lines.length > 24 ? style("--c0") : this.colour(number);
+    pen.globalAlpha = this.lines.length > 24 ? 0.45 : 1;
+    pen.setLineDash(this.lines.length > 24 ? [] : DASHES[number % DASHES.length]);
+    pen.lineWidth = 1.75;
+    pen.lineJoin = "round";
+  }
+
+  xs(line) {
+    const steps = this.options.by !== "time" && line.steps.some((step) => step !== null);
+    return steps ? line.steps : line.times;
+  }
+
+  draw(into) {
+    const shown = this.lines.filter((line) => !this.hidden.has(line.name));
+    const width = into ? 1200 : Math.max(200, this.canvas.clientWidth || this.figure.clientWidth);
+    const height = into ? 600 : width < 420 ? 190 : 230;
+    const canvas = into || this.canvas;
+    const scale = into ? 1 : window.devicePixelRatio || 1;
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+    if (!into) canvas.style.height = `${height}px`;
+    const pen = canvas.getContext("2d");
+    pen.scale(scale, scale);
+    pen.fillStyle = style("--card");
+    pen.fillRect(0, 0, width, height);
+    const byTime = this.options.by === "time" || !shown.some((line) => line.steps.some((step) => step !== null));
+    let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
+    let start = Infinity;
+    for (const line of shown) {
+      const xs = this.xs(line);
+      for (let at = 0; at < xs.length; at += 1) {
+        const value = line.values[at];
+        if (xs[at] === null || value === null) continue;
+        if (this.options.log && value <= 0) continue;
+        x0 = Math.min(x0, xs[at]); x1 = Math.max(x1, xs[at]);
+        y0 = Math.min(y0, value); y1 = Math.max(y1, value);
+      }
+    }
+    if (byTime) start = x0;
+    const soft = style("--soft"), rule = style("--rule");
+    pen.font = '12px system-ui, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif';
+    pen.textBaseline = "middle";
+    if (!(x1 >= x0)) {
+      pen.fillStyle = soft;
+      pen.fillText("No numbers yet", 12, height / 2);
+      if (!into) this.label();
+      return;
+    }
+    const value = (one) => (this.options.log ? Math.log10(one) : one);
+    let [low, high] = [value(y0), value(y1)];
+    if (high - low < 1e-12) { low -= Math.abs(low) * 0.05 || 0.5; high += Math.abs(high) * 0.05 || 0.5; }
+    const margin = (high - low) * 0.06;
+    low -= margin; high += margin;
+    if (x1 === x0) { x0 -= 0.5; x1 += 0.5; }
+    const marks = ticks(low, high, height / 45);
+    const words = marks.map((tick) => digits(this.options.log ? 10 ** tick : tick));
+    const left = Math.max(36, ...words.map((word) => pen.measureText(word).width)) + 14;
+    const right = 12, top = 8, bottom = 26;
+    const x = (one) => left + ((one - x0) / (x1 - x0)) * (width - left - right);
+    const y = (one) => height - bottom - ((value(one) - low) / (high - low)) * (height - top - bottom);
+    pen.textAlign = "right";
+    marks.forEach((tick, place) => {
+      const at = height - bottom - ((tick - low) / (high - low)) * (height - top - bottom);
+      pen.fillStyle = rule;
+      pen.fillRect(left, Math.round(at), width - left - right, 1);
+      pen.fillStyle = soft;
+      pen.fillText(words[place], left - 8, at);
+    });
+    pen.textAlign = "center";
+    for (const tick of ticks(byTime ? 0 : x0, byTime ? x1 - start : x1, width / 110)) {
+      const at = x(byTime ? tick + start : tick);
+      if (at < left - 1) continue;
+      const text = byTime ? duration(tick) : digits(tick);
+      const half = pen.measureText(text).width / 2;
+      pen.fillStyle = soft;
+      pen.fillRect(Math.round(at), height - bottom, 1, 4);
+      if (at + half < width) pen.fillText(text, at, height - bottom + 14);
+    }
+    this.lines.forEach((line, number) => {
+      if (this.hidden.has(line.name)) return;
+      const xs = this.xs(line);
+      this.stroke(pen, number);
+      pen.beginPath();
+      let drawing = false, last = null, count = 0;
+      for (let at = 0; at < xs.length; at += 1) {
+        const one = line.values[at];
+        if (xs[at] === null || one === null || (this.options.log && one <= 0)) {
+          // A value that is none breaks the line, and is marked.
+          if (one === null && xs[at] !== null) {
+            pen.save();
+            pen.fillStyle = style("--bad");
+            pen.fillText("✕", x(xs[at]), top + 6);
+            pen.restore();
+          }
+          drawing = false;
+          continue;
+        }
+        const [px, py] = [x(xs[at]), y(one)];
+        if (drawing) pen.lineTo(px, py);
+        else pen.moveTo(px, py);
+        drawing = true;
+        last = [px, py];
+        count += 1;
+      }
+      // Dots alone are points that do not follow from each other.
+      if (!line.dots) pen.stroke();
+      pen.setLineDash([]);
+      if (last && (count < 30 || line.dots)) {
+        pen.fillStyle = pen.strokeStyle;
+        for (let at = 0; at < xs.length; at += 1) {
+          if (xs[at] === null || line.values[at] === null || (this.options.log && line.values[at] <= 0)) continue;
+          pen.beginPath();
+          pen.arc(x(xs[at]), y(line.values[at]), 2.5, 0, 7);
+          pen.fill();
+        }
+      }
+      pen.globalAlpha = 1;
+    });
+    if (!into) {
+      this.label();
+      this.point(pen, { shown, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start });
+    } else {
+      pen.textAlign = "left";
+      this.lines.slice(0, 12).forEach((line, number) => {
+        pen.fillStyle = this.colour(number);
+        pen.fillText(line.name, left + 10, top + 12 + 16 * number);
+      });
+    }
+  }
+
+  // The values under the pointer.
+  point(pen, { shown, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start }) {
+    if (this.pointer === null || this.pointer < left || this.pointer > width - right) {
+      this.tip.hidden = true;
+      return;
+    }
+    const wanted = x0 + ((this.pointer - left) / (width - left - right)) * (x1 - x0);
+    const lines = [];
+    let place = null;
+    for (const line of shown) {
+      const xs = this.xs(line);
+      let best = -1;
+      for (let at = 0; at < xs.length; at += 1) {
+        if (xs[at] === null) continue;
+        if (best < 0 || Math.abs(xs[at] - wanted) < Math.abs(xs[best] - wanted)) best = at;
+      }
+      if (best < 0) continue;
+      place ??= xs[best];
+      if (lines.length < 12) lines.push(`${line.name}: ${digits(line.values[best])}`);
+      if (line.values[best] !== null && !(this.options.log && line.values[best] <= 0)) {
+        pen.fillStyle = style("--ink");
+        pen.beginPath();
+        pen.arc(x(xs[best]), y(line.values[best]), 3.5, 0, 7);
+        pen.fill();
+      }
+    }
+    if (place === null) return;
+    pen.fillStyle = style("--soft");
+    pen.fillRect(Math.round(x(place)), top, 1, height - bottom - top);
+    const at = byTime ? `${duration(place - start)} after its first value (${clock(place)})` : `${this.options.unit || "step"} ${digits(place)}`;
+    this.tip.textContent = [at, ...lines].join("\n");
+    this.tip.hidden = false;
+    const room = this.figure.clientWidth - this.tip.offsetWidth - 24;
+    this.tip.style.left = `${Math.max(0, Math.min(this.pointer + 14, room))}px`;
+    this.tip.style.top = "10px";
+  }
+
+  png() {
+    const canvas = document.createElement("canvas");
+    this.draw(canvas);
+    canvas.toBlob((blob) => blob && save(`${this.options.title}.png`, blob), "image/png");
+  }
+
+  csv() {
+    const quoted = (text) => `"${String(text).replaceAll('"', '""').replace(/^[=+\-@\t]/, "'$&")}"`;
+    const rows = ["curve,step,time,value"];
+    for (const line of this.lines) {
+      line.values.forEach((value, at) => rows.push([quoted(line.name), line.steps[at] ?? "", line.times[at] ?? "", value ?? "NaN"].join(",")));
+    }
+    save(`${this.options.title}.csv`, new Blob([rows.join("\n") + "\n"], { type: "text/csv" }));
+  }
+}
+
+// Charts of curves by what they are about: losses together, accuracies together, everything else by itself.
+export class Curves {
+  constructor(holder) {
+    this.holder = el("div", { class: "charts" });
+    holder.append(this.holder);
+    this.lines = new Map();
+    this.charts = new Map();
+    this.way = "step";
+  }
+
+  static group({ name, subject }) {
+    return { loss: "Losses", accuracy: "Scores", rate: "Learning rate" }[subject] || name;
+  }
+
+  // `prefix` tells the curves of two runs apart.
+  all(curves, prefix = "") {
+    for (const key of [...this.lines.keys()]) if (key.startsWith(prefix)) this.lines.delete(key);
+    for (const curve of curves) this.line(curve, prefix).push(curve.points);
+    this.arrange();
+  }
+
+  more(curves, prefix = "") {
+    const known = this.lines.size;
+    for (const curve of curves) this.line(curve, prefix).push(curve.points);
+    if (this.lines.size !== known) this.arrange();
+    else for (const chart of this.charts.values()) chart.redraw();
+  }
+
+  line(curve, prefix) {
+    const key = prefix + curve.name;
+    if (!this.lines.has(key)) {
+      const line = new Line(key);
+      line.group = Curves.group(curve) + (curve.counts === "epoch" && curve.subject === "loss" ? " by epoch" : "");
+      line.unit = curve.counts || "step";
+      this.lines.set(key, line);
+    }
+    return this.lines.get(key);
+  }
+
+  arrange() {
+    const groups = new Map();
+    for (const line of this.lines.values()) {
+      if (!groups.has(line.group)) groups.set(line.group, []);
+      groups.get(line.group).push(line);
+    }
+    for (const [name, chart] of [...this.charts]) {
+      if (groups.has(name)) continue;
+      chart.close();
+      chart.figure.remove();
+      this.charts.delete(name);
+    }
+    for (const [name, lines] of groups) {
+      if (!this.charts.has(name)) {
+        this.charts.set(name, new Chart(this.holder, { title: name, by: this.way, unit: lines[0].unit }));
+      }
+      this.charts.get(name).set(lines);
+    }
+  }
+
+  by(word) {
+    this.way = word;
+    for (const chart of this.charts.values()) chart.by(word);
+  }
+
+  get isEmpty() {
+    return this.lines.size === 0;
+  }
+
+  close() {
+    for (const chart of this.charts.values()) chart.close();
+  }
+}

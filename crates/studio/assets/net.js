@@ -1,0 +1,75 @@
+// Requests, and the one event stream of a page.
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function answered(response) {
+  const body = await response.text();
+  let value = null;
+  try { value = JSON.parse(body); } catch { /* plain text */ }
+  if (!response.ok) throw new Refused(response.status, value?.error || body.trim() || response.statusText);
+  return value;
+}
+
+export async function ask(path, query, signal) {
+  const text = new URLSearchParams(query || {}).toString();
+  return answered(await fetch(text ? `${path}?${text}` : path, { signal, headers: { accept: "application/json" } }));
+}
+
+export async function act(path, body) {
+  const headers = { "content-type": "application/json" };
+  return answered(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+const status = document.getElementById("link");
+export function connected(word) {
+  status.textContent = { live: "● live", lost: "○ the connection is lost; trying again", rest: "" }[word];
+  status.className = `link ${word}`;
+}
+
+// Follows a view. A hidden page closes its stream, because browsers have few connections to a host, and goes on where it was
+// when it is seen again; so does one whose connection broke. Returns what ends it.
+export function follow(query, handlers) {
+  let source = null, last = "", timer = 0, pause = 500, over = false;
+  const open = () => {
+    if (over || document.hidden) return;
+    clearTimeout(timer);
+    source?.close();
+    const own = new EventSource(`/api/events?${new URLSearchParams({ ...query, ...(last ? { at: last } : {}) })}`);
+    source = own;
+    own.onopen = () => { pause = 500; connected("live"); };
+    own.onerror = () => {
+      if (own !== source || over) return;
+      connected("lost");
+      own.close();
+      timer = setTimeout(open, pause);
+      pause = Math.min(pause * 2, 8000);
+    };
+    for (const [name, handle] of Object.entries(handlers)) {
+      own.addEventListener(name, (event) => {
+        if (event.lastEventId) last = event.lastEventId;
+        handle(JSON.parse(event.data));
+      });
+    }
+  };
+  const seen = () => {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+      connected("rest");
+    } else open();
+  };
+  document.addEventListener("visibilitychange", seen);
+  open();
+  return () => {
+    over = true;
+    clearTimeout(timer);
+    source?.close();
+    document.removeEventListener("visibilitychange", seen);
+    connected("rest");
+  };
+}

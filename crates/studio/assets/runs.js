@@ -1,0 +1,123 @@
+// All runs and jobs: filtered and sorted by the server, a part of them at a time.
+
+import { address, ago, duration, el, fill, query, remember, state, to } from "./dom.js";
+import { ask, follow } from "./net.js";
+import { page, troubles } from "./home.js";
+import { go } from "./app.js";
+
+const COUNT = 100;
+const COLUMNS = [["name", "Name"], ["what", "What"], ["state", "State"], ["began", "Began"], ["took", "Took"], ["", "Progress"], ["result", "Result"]];
+
+export default async function runs(main) {
+  document.title = "Runs and jobs · Stokehold studio";
+  const wanted = { text: "", state: "", kind: "job,run", sort: "-began", from: 0, ...query() };
+  wanted.from = Number(wanted.from) || 0;
+  const chosen = new Set((wanted.chosen || "").split(" ").filter(Boolean));
+  let latest = null, asked = 0, current = -1;
+
+  const search = el("input", { type: "search", value: wanted.text, placeholder: "words in name, kind, result or reason", "aria-label": "Filter", autocomplete: "off", spellcheck: "false" });
+  const states = el("div", { class: "states", role: "group", "aria-label": "States" });
+  const place = el("div", {});
+  const pair = el("p", { class: "pair-of", role: "status" });
+  fill(main, el("h1", {}, "Runs and jobs"), el("div", { class: "bar-of" }, search, states), pair, place);
+
+  const set = (changes) => {
+    Object.assign(wanted, changes);
+    const { text, state: of, sort, from } = wanted;
+    remember({ text, state: of, sort: sort === "-began" ? "" : sort, from: from || "", chosen: [...chosen].join(" ") });
+    load();
+  };
+  let timer = 0;
+  search.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => set({ text: search.value, from: 0 }), 150);
+  });
+
+  async function load() {
+    const own = ++asked;
+    const { text, state: of, kind, sort, from } = wanted;
+    try {
+      const answer = await ask("/api/runs", { text, state: of, kind, sort, from, count: COUNT });
+      if (own !== asked) return;
+      latest = answer;
+      draw();
+    } catch (error) {
+      if (own === asked) fill(place, el("p", { class: "trouble", role: "alert" }, error.message));
+    }
+  }
+
+  function choose(row, is) {
+    if (is) chosen.add(row.key);
+    else chosen.delete(row.key);
+    remember({ chosen: [...chosen].join(" ") });
+    told();
+  }
+  function told() {
+    const [a, b] = chosen;
+    fill(pair, chosen.size === 0 ? "Choose two rows to compare them."
+      : chosen.size === 2 ? [to("/compare", { a, b }, "Compare the two chosen"), " ", clear()]
+        : [`${chosen.size} chosen; two can be compared. `, clear()]);
+  }
+  const clear = () => el("button", { type: "button", class: "small", onclick: () => { chosen.clear(); set({}); told(); } }, "Choose none");
+
+  function draw() {
+    const all = Object.values(latest.states).reduce((sum, count) => sum + count, 0);
+    const word = (of, count) => el("button", { type: "button", "aria-pressed": String(wanted.state === of), onclick: () => set({ state: of, from: 0 }) },
+      of === "" ? `all ${count}` : [state(of), ` ${count}`]);
+    const focused = document.activeElement;
+    const again = place.contains(focused) ? focused.dataset.focus : null;
+    fill(states, word("", all), Object.entries(latest.states).map(([of, count]) => word(of, count)));
+    const head = COLUMNS.map(([column, heading]) => {
+      const is = wanted.sort.replace("-", "") === column && column;
+      const down = wanted.sort.startsWith("-");
+      return el("th", { scope: "col", class: "word", "aria-sort": is ? (down ? "descending" : "ascending") : null },
+        column ? el("button", { type: "button", class: "sort", "data-focus": `sort ${column}`, onclick: () => set({ sort: is && down ? column : is ? `-${column}` : column === "began" ? "-began" : column, from: 0 }) },
+          heading, is ? (down ? " ↓" : " ↑") : "") : heading);
+    });
+    const rows = latest.rows.map((row, number) => {
+      const [done, of] = row.progress || [];
+      const end = row.ended ?? (row.state === "running" ? Date.now() / 1000 : null);
+      const cell = (label, ...children) => el("td", { class: "word", "data-is": label }, children);
+      return el("tr", { class: number === current ? "current" : null },
+        el("td", { class: "choice", "data-is": "Choose" }, el("input", { type: "checkbox", checked: chosen.has(row.key), "data-focus": `row ${row.key}`, "aria-label": `Choose ${row.name}`, onchange: (event) => choose(row, event.target.checked) })),
+        cell("Name", to(page(row), { key: row.key }, row.name), row.why && el("div", { class: "why" }, row.why)),
+        cell("What", row.what), cell("State", state(row.state)), cell("Began", ago(row.began)),
+        cell("Took", end === null || row.began === null ? "–" : duration(end - row.began)),
+        cell("Progress", row.progress ? `${done}/${of}` : "–"), cell("Result", row.result || "–"));
+    });
+    const last = Math.min(latest.from + COUNT, latest.total);
+    const turn = (text, from, is) => el("button", { type: "button", disabled: !is, "data-focus": text, onclick: () => set({ from }) }, text);
+    fill(place, troubles(latest.troubles),
+      latest.total === 0 ? el("p", { class: "note" }, latest.reading ? "Reading the folders .." : "Nothing fits.")
+        : el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs and jobs" }, el("table", { class: "runs" },
+          el("thead", {}, el("tr", {}, el("td", {}), head)), el("tbody", {}, rows))),
+      el("p", { class: "turn" }, turn("◀ Before", Math.max(0, latest.from - COUNT), latest.from > 0), " ",
+        turn("Next ▶", latest.from + COUNT, last < latest.total),
+        el("span", { class: "soft" }, latest.total ? ` ${latest.from + 1} to ${last} of ${latest.total}` : "", latest.reading ? ", still reading" : "")));
+    if (again) place.querySelector(`[data-focus="${CSS.escape(again)}"]`)?.focus();
+    told();
+  }
+
+  const keys = (event) => {
+    if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input[type=search], select, dialog") || !latest) return;
+    const by = { j: 1, k: -1 }[event.key];
+    const row = latest.rows[current];
+    if (by) {
+      current = Math.max(0, Math.min(latest.rows.length - 1, current + by));
+      draw();
+      place.querySelector("tr.current")?.scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Enter" && row && event.target === document.body) go(address(page(row), { key: row.key }));
+    else if (event.key === "x" && row) {
+      choose(row, !chosen.has(row.key));
+      draw();
+    }
+  };
+  document.addEventListener("keydown", keys);
+  await load();
+  const ended = follow({ view: "list" }, { changed: load });
+  return () => {
+    ended();
+    clearTimeout(timer);
+    document.removeEventListener("keydown", keys);
+  };
+}

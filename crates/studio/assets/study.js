@@ -1,0 +1,89 @@
+// One study: best so far, curves of trials, which parameters matter, all trials.
+
+import { bar, card, digits, duration, el, fill, moment, query, remember, state, table } from "./dom.js";
+import { ask, follow } from "./net.js";
+import { Chart, Line } from "./chart.js";
+
+export default async function study(main) {
+  const { key } = query();
+  let sort = query().sort || "number";
+  const head = el("div", {}), pictures = el("div", { class: "charts" }), facts = el("div", {});
+  fill(main, head, el("section", {}, el("h2", {}, "How it went"), pictures), facts);
+  const best = new Chart(pictures, { title: "Best so far, trial by trial", unit: "trial" });
+  const trials = new Chart(pictures, { title: "Each trial, step by step" });
+  let latest = null;
+
+  function draw() {
+    const page = latest;
+    document.title = `${page.row.name} · Stokehold studio`;
+    const { counts } = page;
+    const over = counts.completed + counts.stopped + counts.failed;
+    fill(head, el("p", { class: "eyebrow" }, "Study"), el("h1", {}, page.row.name),
+      el("p", {}, state(page.row.state), `  ${page.strategy.toLowerCase()}, to ${page.direction} ${page.objective}; since ${moment(page.created)}`),
+      bar(page.most ? over / page.most : 0, `${over} of ${page.most} trials`),
+      el("p", { class: "note" }, `${over} of ${page.most} trials: ${counts.completed} completed, ${counts.stopped} stopped early, ${counts.failed} failed, ${counts.running} running`,
+        page.row.left ? `; about ${duration(page.row.left)} left` : ""),
+      page.parents.length > 0 && el("p", {}, `It builds upon ${page.parents.join(", ")}.`),
+      page.best ? el("p", { class: "verdict" }, `Best: ${digits(page.best.value)} of trial ${page.best.number}, with ${page.best.values}`)
+        : el("p", { class: "verdict" }, "No trial has a result yet."));
+    const better = page.direction.startsWith("min") ? Math.min : Math.max;
+    const results = page.trials.filter((trial) => trial.state === "finished" && trial.value !== null);
+    let so = null;
+    const line = new Line("best so far"), dots = new Line("trial");
+    dots.dots = true;
+    for (const trial of results) {
+      so = so === null ? trial.value : better(so, trial.value);
+      line.push([trial.ended, trial.number, so]);
+      dots.push([trial.ended, trial.number, trial.value]);
+    }
+    best.set([line, dots]);
+    const curves = page.trials.filter((trial) => trial.reports.length > 2).map((trial) => {
+      const one = new Line(`trial ${trial.number}`);
+      for (let at = 0; at < trial.reports.length; at += 2) one.push([null, trial.reports[at], trial.reports[at + 1]]);
+      return one;
+    });
+    trials.figure.hidden = curves.length === 0;
+    trials.set(curves);
+    const sorted = [...page.trials].sort((one, other) => {
+      if (sort === "number") return one.number - other.number;
+      const [x, y] = [one.value, other.value];
+      if (x === null || y === null) return (x === null) - (y === null);
+      return page.direction.startsWith("min") ? x - y : y - x;
+    });
+    const order = el("select", { "aria-label": "Order of trials", onchange: (event) => {
+      sort = event.target.value;
+      remember({ sort: sort === "number" ? "" : sort });
+      draw();
+    } }, el("option", { value: "number" }, "in their order"), el("option", { value: "value", selected: sort === "value" }, "the best first"));
+    const word = (text) => [text, "word"];
+    const value = (one) => (typeof one === "number" ? digits(one) : one === null || one === undefined ? "–" : String(one).slice(0, 200));
+    fill(facts,
+      page.importance && card("Which parameters matter",
+        el("p", { class: "note" }, "The share of the objective's variation that each explains by itself, by a model of the results (functional ANOVA). Of few trials it says little."),
+        table([word("Parameter"), word("Share"), ["Percent"]], page.importance.map(([name, share]) => [name, bar(share, `${Math.round(100 * share)} %`), `${Math.round(100 * share)} %`]), "Importance")),
+      el("section", {}, el("div", { class: "titled" }, el("h2", {}, "Trials"), order),
+        page.skipped > 0 && el("p", { class: "note" }, `The last ${page.trials.length}; ${page.skipped} before them are not shown.`),
+        table([["Trial"], word("State"), [page.objective], ["Took"], ...page.names.map((name) => [name])], sorted.map((trial) => [
+          trial.number, [state(trial.state), trial.why && el("div", { class: "why" }, trial.why)], trial.value === null ? "–" : digits(trial.value),
+          trial.ended ? duration(trial.ended - trial.asked) : "–", ...trial.values.map(value)]), "Trials")));
+  }
+  let asking = false, again = false;
+  async function load() {
+    if (asking) { again = true; return; }
+    asking = true;
+    try {
+      latest = await ask("/api/study", { key });
+      draw();
+    } finally {
+      asking = false;
+      if (again) { again = false; load().catch(() => {}); }
+    }
+  }
+  await load();
+  const ended = follow({ view: "study", key }, { changed: () => load().catch(() => {}) });
+  return () => {
+    ended();
+    best.close();
+    trials.close();
+  };
+}

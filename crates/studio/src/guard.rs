@@ -1,0 +1,228 @@
+//! Who may ask, and what a browser may do with the answers.
+//!
+//! Three attacks matter for a server on the loopback interface: another user of the machine who guesses its port, a page of another
+//! site that sends requests to it from the user's browser, and a name of an attacker's domain that suddenly resolves to 127.0.0.1 (DNS rebinding).
+//! The token keeps out the first; `SameSite`, `Origin` and `Sec-Fetch-Site` the second; `Host` the third.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::IpAddr;
+
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+
+/// What the pages may load: the studio's own files, and pictures that they make themselves.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Bytes of a token; as many hexadecimal digits twice.
+const TOKEN: usize = 32;
+
+/// The secret of a studio, and the names that it answers to.
+#[derive(Debug)]
+pub struct Guard {
+    token: String,
+    cookie: String,
+    host: String,
+}
+
+/// Why a request is refused.
+pub type Refused = (StatusCode, &'static str);
+
+impl Guard {
+    /// A new token, for a studio at this port.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn new(port: u16) -> io::Result<Self> {
+        let mut bytes = [0; TOKEN];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Ok(Self {
+            token: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            // Cookies do not know ports: two studios of a machine would overwrite each other's.
+            cookie: format!("stokehold-{port}"),
+            host: host.trim().to_owned(),
+        })
+    }
+
+    /// The token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// The cookie that takes the place of the token in the link.
+    pub fn set_cookie(&self) -> String {
+        format!(
+            "{}={}; HttpOnly; SameSite=Strict; Path=/",
+            self.cookie, self.token
+        )
+    }
+
+    /// Whether a request may be answered. `true` if it came by the link, and so should get the cookie.
+    ///
+    /// # Errors
+    /// What the one who asked is told.
+    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<bool, Refused> {
+        let host = text(headers, &HOST).unwrap_or_default();
+        if !self.is_ours(host) {
+            return Err((
+                StatusCode::MISDIRECTED_REQUEST,
+                "the studio answers to addresses, to localhost and to its machine's name; open the printed link",
+            ));
+        }
+        let of_token = query(uri, "token").is_some_and(|given| same(given, &self.token));
+        // A link may be followed from anywhere. Everything else comes from the studio's own pages.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let is_foreign = !matches!(site, None | Some(b"same-origin" | b"none"));
+        let is_page = text(headers, &HeaderName::from_static("sec-fetch-mode")) == Some("navigate");
+        let origin = text(headers, &ORIGIN);
+        let is_own = |origin: &str| {
+            let (scheme, rest) = origin.split_once("://").unwrap_or_default();
+            matches!(scheme, "http" | "https") && rest == host
+        };
+        let is_safe = *method == Method::GET || *method == Method::HEAD;
+        if (is_foreign && !(is_safe && is_page)) || origin.is_some_and(|origin| !is_own(origin)) {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "this request comes from a page of another site",
+            ));
+        }
+        if !is_safe {
+            if origin.is_none() {
+                return Err((StatusCode::FORBIDDEN, "an action needs the header Origin"));
+            }
+            let is_json =
+                text(headers, &CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json"));
+            if !is_json {
+                return Err((
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "an action is sent as application/json",
+                ));
+            }
+        }
+        match of_token || self.has_cookie(headers) {
+            true => Ok(of_token),
+            false => Err((
+                StatusCode::UNAUTHORIZED,
+                "open the link that `stokehold studio` has printed: it has the token that this request lacks",
+            )),
+        }
+    }
+
+    /// Whether a value of the header `Host` means this studio: an address, which no DNS server resolves, or a name of the machine.
+    /// The port may be another one, that of a tunnel.
+    fn is_ours(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
+            _ => host,
+        };
+        let bare = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'))
+            .unwrap_or(name);
+        bare.parse::<IpAddr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || (!self.host.is_empty() && name.eq_ignore_ascii_case(&self.host))
+    }
+
+    fn has_cookie(&self, headers: &HeaderMap) -> bool {
+        let all = headers.get_all(COOKIE).iter();
+        let pairs = all
+            .filter_map(|cookies| cookies.to_str().ok())
+            .flat_map(|cookies| cookies.split(';'));
+        let own = pairs.filter_map(|pair| pair.trim().split_once('='));
+        own.filter(|(name, _)| *name == self.cookie)
+            .any(|(_, value)| same(value, &self.token))
+    }
+}
+
+/// The headers of every answer.
+pub fn dress(headers: &mut HeaderMap) {
+    let all = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ];
+    for (name, value) in all {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// A member of the query, as it is written there: tokens need no escapes.
+fn query<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    let members = uri.query()?.split('&');
+    members
+        .filter_map(|member| member.split_once('='))
+        .find_map(|(own, value)| (own == name).then_some(value))
+}
+
+/// Whether two secrets are the same; the time does not depend on where they differ.
+fn same(given: &str, expected: &str) -> bool {
+    let pairs = given.bytes().zip(expected.bytes());
+    let differ = pairs.fold(0, |differ, (a, b)| differ | (a ^ b));
+    given.len() == expected.len() && differ == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_names_of_the_machine_are_hosts() {
+        let guard = Guard {
+            host: "Trainer-7".to_owned(),
+            ..Guard::new(1).unwrap()
+        };
+        for host in [
+            "127.0.0.1:7878",
+            "127.0.0.1",
+            "localhost:9000",
+            "LOCALHOST",
+            "[::1]:7878",
+            "[::1]",
+            "10.0.0.7:80",
+            "trainer-7:7878",
+        ] {
+            assert!(guard.is_ours(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example:7878",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            ":7878",
+            "127.0.0.1@evil.example",
+            "trainer-7.evil.example",
+        ] {
+            assert!(!guard.is_ours(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_long_and_never_the_same() {
+        let (one, other) = (Guard::new(1).unwrap(), Guard::new(1).unwrap());
+        assert_eq!(one.token().len(), 64);
+        assert!(!same(one.token(), other.token()) && same(one.token(), one.token()));
+        assert!(!same("", one.token()) && !same(&one.token()[..63], one.token()));
+    }
+}

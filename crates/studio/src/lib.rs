@@ -1,0 +1,89 @@
+//! Everything that Stokehold leaves in folders, live in a browser: runs, jobs and studies.
+//!
+//! ```text
+//!  --jobs DIR   ─► Store of crate jobs ──┐                       ┌─► pages: HTML, modules and one style, in the program
+//!  --runs DIR.. ─► runs, recordings,     ├─► index ─► server ────┼─► JSON: a page of rows, a run, a heat map, a log
+//!                  studies ──────────────┘           (axum)      ├─► event streams: what has changed
+//!                                                                └─► actions: stop, profiler on and off  ─► an audit line
+//! ```
+//!
+//! # What is read
+//! The folders as they are, and nothing else: there is no database, and nothing has to be imported. A job is what [`Store::get`]
+//! says, a run what [`Run::of`] says, a recording what [`Recording::open`] says, a study what [`Study::look`] says. So whatever
+//! was recorded before a studio started is there, and a studio may be killed at any moment: it has nothing to lose. It writes
+//! nothing, except where a person stops a job or switches a profiler, and where [`Store::get`] finds that the runner of a job has died
+//! and records that, as every command that looks at the job does.
+//!
+//! One thread goes through the folders and keeps a row of each thing that it finds. What it has read is read again only
+//! if sizes or times of its files have changed, or if it runs. It looks while somebody looks at a page, and sleeps otherwise.
+//!
+//! # How changes travel
+//! A page has one event stream (server-sent events) for what it shows. Twice a second the stream looks whether the files of that one
+//! thing have grown, reads the new part, and sends it. Every event has an id that says how far the reader is: `curves` by number of
+//! points, `log` by its byte. A browser whose connection broke sends the last id, and goes on there. If that is too
+//! long ago, it gets the curves anew.
+//!
+//! The next look begins when the last event is written. So a slow reader gets fewer and newer events, and nothing waits for it: no
+//! queue grows. Several streams of the same run share one reader of its metrics.
+//!
+//! # What bounds the memory
+//! | what | bound |
+//! |---|---|
+//! | rows of the index | about 1 kB each |
+//! | curves of a run that somebody looks at | 64 curves of 8192 points, and the last 20 000 points as they came |
+//! | a log | 256 kB an answer; lines are cut at 4 kB |
+//! | judgements and heat maps | made one at a time, the last 8 are kept |
+//! | connections | 256 |
+//! | a request's body | 64 kB |
+//!
+//! # Security
+//! The machine is trusted, the network and the contents of files are not.
+//!
+//! - It listens on the loopback interface unless it is told otherwise. Every request needs the token of the printed link, which
+//!   becomes a cookie (`HttpOnly`, `SameSite=Strict`) with the first page. 256 bits, new at every start.
+//! - `Host` has to be an address, `localhost` or this machine's name, so that a name that an attacker's DNS server resolves to this
+//!   machine is refused. Actions need an `Origin` of the same host, and a body of JSON.
+//! - The pages have no inline code, and a content security policy allows only the studio's own modules. Everything from
+//!   files is put into pages as text, never as markup.
+//! - Files are read below the given folders only, after symbolic links are resolved. A name in a request is one folder's name.
+//! - In a read-only studio there are no actions, whoever asks.
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use stokehold_studio::{Options, Studio};
+//! let studio = Studio::bind(Options {
+//!     jobs: None,
+//!     runs: vec!["runs".into()],
+//!     listen: "127.0.0.1:0".to_owned(),
+//!     read_only: true,
+//! })?;
+//! println!("{}", studio.link());
+//! studio.run(&AtomicBool::new(false), |action| eprintln!("{action}"))?;
+//! # Ok::<(), stokehold_studio::StudioError>(())
+//! ```
+//!
+//! [`Store::get`]: stokehold_jobs::Store::get
+//! [`Run::of`]: stokehold_diagnose::runs::Run::of
+//! [`Recording::open`]: stokehold_profile::Recording::open
+//! [`Study::look`]: stokehold_tune::Study::look
+
+mod api;
+mod assets;
+mod error;
+mod guard;
+mod index;
+mod judge;
+mod live;
+mod log;
+mod places;
+mod server;
+mod study;
+mod text;
+
+pub use error::StudioError;
+pub use server::{Action, Options, Studio};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -1,0 +1,233 @@
+//! Logs: followed as they grow, read from any place, and searched.
+//!
+//! Positions are bytes of the file, so that a page can go on where it was, in any process.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use serde::Serialize;
+use stokehold_base::regular;
+use stokehold_jobs::Line;
+
+use crate::text;
+
+/// The most that is read for an answer, bytes.
+pub const PART: u64 = 256 << 10;
+/// The most that is searched for an answer, bytes.
+const SEARCHED: u64 = 32 << 20;
+/// The most lines that a search returns.
+const HITS: usize = 200;
+
+/// A line of a log, as it is shown.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Shown {
+    /// Its first byte in the file.
+    pub at: u64,
+    /// When it was printed, unix seconds, if the log says.
+    pub time: Option<f64>,
+    /// Which instance printed it.
+    pub host: String,
+    /// Whether it came on standard error.
+    pub is_error: bool,
+    /// The line.
+    pub text: String,
+}
+
+/// A part of a log.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Part {
+    /// Where it begins, and where the next part does.
+    pub from: u64,
+    /// The first byte behind its last whole line.
+    pub to: u64,
+    /// The file's length.
+    pub length: u64,
+    /// The lines.
+    pub lines: Vec<Shown>,
+}
+
+/// The whole lines from a byte on; the beginning of a line that is cut by `from` is left out, unless `from` is where a line begins.
+///
+/// # Errors
+/// The system's.
+pub fn from(path: &Path, from: u64) -> io::Result<Part> {
+    read(path, from, PART, None)
+}
+
+/// The lines before a byte: as many as fit.
+///
+/// # Errors
+/// The system's.
+pub fn before(path: &Path, end: u64) -> io::Result<Part> {
+    let start = end.saturating_sub(PART);
+    let mut part = read(path, start, end - start, None)?;
+    // Without the rest of a line that began earlier, unless all of it is that line.
+    if start > 0 && part.lines.len() > 1 {
+        part.lines.remove(0);
+        part.from = part.lines[0].at;
+    }
+    Ok(part)
+}
+
+/// The lines that have a text in them, in any case, from a byte on. Where it found enough or has searched enough, `to` says where to
+/// go on.
+///
+/// # Errors
+/// The system's.
+pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
+    let words = words.to_lowercase();
+    let mut all = Part {
+        from,
+        to: from,
+        ..Part::default()
+    };
+    while all.to - from < SEARCHED && all.lines.len() < HITS {
+        let part = read(path, all.to, 4 * PART, Some(&words))?;
+        all.length = part.length;
+        let is_end = part.to == all.to;
+        for line in part.lines {
+            if all.lines.len() == HITS {
+                all.to = line.at;
+                return Ok(all);
+            }
+            all.lines.push(line);
+        }
+        all.to = part.to;
+        if is_end || all.to >= all.length {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Part> {
+    let mut file = regular::open(path)?;
+    let length = file.metadata()?.len();
+    // A log that was written anew is read from its beginning.
+    let from = if from > length { 0 } else { from };
+    file.seek(SeekFrom::Start(from))?;
+    let bytes = take(&file, most)?;
+    let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => end + 1,
+        // A line that is longer than what is read at once comes in pieces: nothing waits for its end.
+        None if bytes.len() as u64 == most => bytes.len(),
+        None => 0,
+    };
+    let mut part = Part {
+        from,
+        to: from + whole as u64,
+        length,
+        lines: Vec::new(),
+    };
+    let mut at = from;
+    for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
+        let text = String::from_utf8_lossy(line);
+        if words.is_none_or(|words| text.to_lowercase().contains(words)) {
+            part.lines.push(shown(at, &text));
+        }
+        at += line.len() as u64;
+    }
+    Ok(part)
+}
+
+fn take(file: &File, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn shown(at: u64, stored: &str) -> Shown {
+    match Line::parse(stored) {
+        Some(line) if line.time > 0.0 && matches!(line.stream, "out" | "err") => Shown {
+            at,
+            time: Some(line.time),
+            host: text::short(line.host, 40),
+            is_error: line.stream == "err",
+            text: text::line(line.text),
+        },
+        _ => Shown {
+            at,
+            time: None,
+            host: String::new(),
+            is_error: false,
+            text: text::line(stored),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn texts(part: &Part) -> Vec<&str> {
+        part.lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_log_is_followed_line_by_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"1700000000.5 algo-1 err <b>loss</b> 1\n1700000001.0 algo-1 out ha")
+            .unwrap();
+        let first = from(&path, 0).unwrap();
+        assert_eq!(texts(&first), ["<b>loss</b> 1"]);
+        assert!(first.lines[0].is_error && first.lines[0].time == Some(1_700_000_000.5));
+        file.write_all(b"lf\nno stamp\n").unwrap();
+        let second = from(&path, first.to).unwrap();
+        assert_eq!(texts(&second), ["half", "no stamp"]);
+        assert_eq!((second.to, second.lines[1].host.as_str()), (second.length, ""));
+        assert!(from(&path, second.to).unwrap().lines.is_empty());
+        // Written anew.
+        std::fs::write(&path, "x\n").unwrap();
+        assert_eq!(texts(&from(&path, second.to).unwrap()), ["x"]);
+    }
+
+    #[test]
+    fn a_long_log_is_read_from_its_end_and_searched() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let text: String = (0..100_000).map(|n| format!("line {n} of the Log\n")).collect();
+        std::fs::write(&path, &text).unwrap();
+        let end = before(&path, text.len() as u64).unwrap();
+        assert!(end.lines.len() > 5000, "{}", end.lines.len());
+        assert_eq!(end.lines.last().unwrap().text, "line 99999 of the Log");
+        assert!(end.lines[0].text.starts_with("line 8"), "{}", end.lines[0].text);
+        let earlier = before(&path, end.from).unwrap();
+        assert_eq!(earlier.to, end.from);
+        let found = search(&path, 0, "LINE 999 ").unwrap();
+        assert_eq!(texts(&found), ["line 999 of the Log"]);
+        let many = search(&path, 0, "log").unwrap();
+        assert_eq!(many.lines.len(), HITS);
+        assert_eq!(
+            texts(&search(&path, many.to, "log").unwrap())[0],
+            "line 200 of the Log"
+        );
+    }
+
+    #[test]
+    fn megabyte_lines_pass() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, [&vec![b'x'; 1 << 20][..], b"\nend\n"].concat()).unwrap();
+        let (mut at, mut last) = (0, String::new());
+        for _ in 0..10 {
+            let part = from(&path, at).unwrap();
+            at = part.to;
+            if let Some(line) = part.lines.last() {
+                last.clone_from(&line.text);
+            }
+        }
+        assert_eq!(last, "end");
+        assert!(
+            before(&path, at)
+                .unwrap()
+                .lines
+                .iter()
+                .all(|line| line.text.len() < 5000)
+        );
+    }
+}

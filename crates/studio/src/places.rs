@@ -1,0 +1,259 @@
+//! The folders that a studio shows, and nothing outside of them.
+//!
+//! A thing has a key, `PLACE/NAME`: the place is one of the given folders, the name that of a folder in it. A name is one component of
+//! a path, so no key leads out of its place. Links may: so a thing's folder and its known files are resolved before they are read, and have to
+//! lie below the place.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+use stokehold_jobs::Store;
+use stokehold_profile::FOLDER;
+use stokehold_tune::JOURNAL;
+
+use crate::StudioError;
+
+/// The files of a thing that the studio reads.
+const FILES: [&str; 13] = [
+    "run.json",
+    "summary.json",
+    "metrics.jsonl",
+    "job.json",
+    "state.json",
+    "slurm.json",
+    "log",
+    "output.log",
+    "lock",
+    "compare.json",
+    JOURNAL,
+    FOLDER,
+    "profiler-output/recording.json",
+];
+
+/// One of the given folders.
+#[derive(Debug)]
+pub struct Place {
+    /// Its name in keys: `jobs`, `runs`, `runs-2`, ..
+    pub id: String,
+    /// The folder, as it was given.
+    pub path: PathBuf,
+    /// What manages it, if it is the folder of the jobs.
+    pub jobs: Option<Store>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Places(Vec<Place>);
+
+/// Why a key leads nowhere.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Nothing is there.
+    Missing,
+    /// It leads out of the given folders.
+    Outside,
+}
+
+/// A thing that is there.
+#[derive(Debug, Clone)]
+pub struct Found<'a> {
+    /// Where it is.
+    pub place: &'a Place,
+    /// Its folder's name.
+    pub name: &'a str,
+    /// Its folder.
+    pub folder: PathBuf,
+}
+
+/// A place, for a page.
+#[derive(Debug, Serialize)]
+pub struct About {
+    id: String,
+    path: String,
+    there: bool,
+}
+
+impl Places {
+    /// The folder of jobs and those of runs. That of the jobs need not be there yet.
+    ///
+    /// # Errors
+    /// A folder of runs that cannot be read, or is named twice.
+    pub fn new(jobs: Option<&Path>, runs: &[PathBuf]) -> Result<Self, StudioError> {
+        let mut all = Vec::new();
+        if let Some(path) = jobs {
+            let store = Store::new(path).map_err(|error| StudioError::Folder {
+                path: path.to_owned(),
+                error: io::Error::other(error.to_string()),
+            })?;
+            all.push(Place {
+                id: "jobs".to_owned(),
+                path: path.to_owned(),
+                jobs: Some(store),
+            });
+        }
+        let mut known: Vec<PathBuf> = jobs
+            .and_then(|path| path.canonicalize().ok())
+            .into_iter()
+            .collect();
+        for (number, path) in runs.iter().enumerate() {
+            let failed = |error| StudioError::Folder {
+                path: path.clone(),
+                error,
+            };
+            fs::read_dir(path).map_err(failed)?;
+            let real = path.canonicalize().map_err(failed)?;
+            if known.contains(&real) {
+                return Err(StudioError::Twice { path: path.clone() });
+            }
+            known.push(real);
+            all.push(Place {
+                id: match number {
+                    0 => "runs".to_owned(),
+                    number => format!("runs-{}", number + 1),
+                },
+                path: path.clone(),
+                jobs: None,
+            });
+        }
+        Ok(Self(all))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter()
+    }
+
+    /// What a page says of them.
+    pub fn about(&self) -> Vec<About> {
+        let about = |place: &Place| About {
+            id: place.id.clone(),
+            path: place.path.display().to_string(),
+            there: place.path.is_dir(),
+        };
+        self.iter().map(about).collect()
+    }
+
+    /// The thing of a key.
+    ///
+    /// # Errors
+    /// It is not there, or not below its place.
+    pub fn find<'a>(&'a self, key: &'a str) -> Result<Found<'a>, Lost> {
+        let (id, name) = key.split_once('/').ok_or(Lost::Missing)?;
+        let place = self.iter().find(|place| place.id == id).ok_or(Lost::Missing)?;
+        place.find(name)
+    }
+}
+
+impl Place {
+    /// The thing in a folder of this place.
+    ///
+    /// # Errors
+    /// As [`Places::find`].
+    pub fn find<'a>(&'a self, name: &'a str) -> Result<Found<'a>, Lost> {
+        let mut parts = Path::new(name).components();
+        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        if !is_name || name.contains(['/', '\0']) {
+            return Err(Lost::Missing);
+        }
+        let folder = self.path.join(name);
+        let root = self.path.canonicalize().map_err(|_| Lost::Missing)?;
+        let real = folder.canonicalize().map_err(|_| Lost::Missing)?;
+        if !real.starts_with(&root) {
+            return Err(Lost::Outside);
+        }
+        if !real.is_dir() {
+            return Err(Lost::Missing);
+        }
+        for file in FILES {
+            let path = real.join(file);
+            // Only a link can lead elsewhere.
+            let is_link = path.symlink_metadata().is_ok_and(|about| about.is_symlink());
+            if is_link && path.canonicalize().is_ok_and(|path| !path.starts_with(&root)) {
+                return Err(Lost::Outside);
+            }
+        }
+        Ok(Found {
+            place: self,
+            name,
+            folder,
+        })
+    }
+}
+
+impl Found<'_> {
+    /// The store of the job that it is, if it is one.
+    pub fn store(&self) -> Option<&Store> {
+        let store = self.place.jobs.as_ref()?;
+        self.folder.join("state.json").is_file().then_some(store)
+    }
+
+    /// A file of it, if it is there.
+    pub fn file(&self, name: &str) -> Option<PathBuf> {
+        let path = self.folder.join(name);
+        path.is_file().then_some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_key_leads_out_of_the_given_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = dir.path().join("runs");
+        for folder in ["runs/one", "runs/a <b>", "runs/linked", "other", "runs/inner"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        fs::write(dir.path().join("secret"), "secret").unwrap();
+        fs::write(runs.join("file"), "").unwrap();
+        symlink(dir.path().join("other"), runs.join("away")).unwrap();
+        symlink("one", runs.join("same")).unwrap();
+        symlink(dir.path().join("secret"), runs.join("linked/metrics.jsonl")).unwrap();
+        symlink("../one", runs.join("inner/profiler-output")).unwrap();
+        let places = Places::new(None, std::slice::from_ref(&runs)).unwrap();
+        let found = |key: &str| places.find(key).map(|found| found.name.to_owned());
+        for key in ["runs/one", "runs/same", "runs/a <b>", "runs/inner"] {
+            assert_eq!(found(key).unwrap(), key.split_once('/').unwrap().1);
+        }
+        for key in ["runs/away", "runs/linked"] {
+            assert_eq!(found(key), Err(Lost::Outside), "{key}");
+        }
+        for key in [
+            "runs/..",
+            "runs/.",
+            "runs/",
+            "runs",
+            "runs/../other",
+            "runs//etc",
+            "runs/one/../..",
+            "runs/file",
+            "runs/none",
+            "jobs/one",
+            "runs/one/",
+            "runs/\0",
+        ] {
+            assert_eq!(found(key), Err(Lost::Missing), "{key}");
+        }
+        fs::remove_dir_all(&runs).unwrap();
+        assert_eq!(found("runs/one"), Err(Lost::Missing));
+        assert!(!places.about()[0].there);
+    }
+
+    #[test]
+    fn a_folder_that_is_named_twice_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let twice = [dir.path().to_owned(), dir.path().join(".")];
+        assert!(matches!(
+            Places::new(None, &twice),
+            Err(StudioError::Twice { .. })
+        ));
+        let none = [dir.path().join("none")];
+        let error = Places::new(None, &none).unwrap_err().to_string();
+        assert!(error.contains("none: No such file"), "{error}");
+    }
+}

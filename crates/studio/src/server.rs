@@ -1,0 +1,237 @@
+//! The server: it listens, lets in who may, and ends at once.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderValue, SET_COOKIE};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use stokehold_base::clock::{Utc, unix_now};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::StudioError;
+use crate::api::{self, Site};
+use crate::guard::{self, Guard};
+use crate::index::Index;
+use crate::places::Places;
+
+/// The most connections.
+const CONNECTIONS: usize = 256;
+/// How long the head of a request may take, and a connection may be idle.
+const HEAD: Duration = Duration::from_secs(20);
+/// The most threads that read files.
+const THREADS: usize = 32;
+
+/// What a studio shows, and where.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The folder of all jobs, which need not be there yet; `None` for no jobs.
+    pub jobs: Option<PathBuf>,
+    /// Folders of runs and studies.
+    pub runs: Vec<PathBuf>,
+    /// Where to listen, `HOST:PORT`; port 0 for a free one.
+    pub listen: String,
+    /// Whether nothing can be changed.
+    pub read_only: bool,
+}
+
+/// A studio that listens.
+#[derive(Debug)]
+pub struct Studio {
+    listener: StdListener,
+    address: SocketAddr,
+    guard: Guard,
+    places: Arc<Places>,
+    read_only: bool,
+}
+
+/// Something that somebody has changed, for the audit. It shows itself as a line.
+#[derive(Debug, Clone)]
+pub struct Action {
+    /// When, unix seconds.
+    pub time: f64,
+    /// From where.
+    pub peer: SocketAddr,
+    /// What: `stop jobs/one`.
+    pub what: String,
+    /// How it ended: `done`, or the reason why not.
+    pub outcome: String,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} {}: {}",
+            Utc(self.time),
+            self.peer,
+            self.what,
+            self.outcome
+        )
+    }
+}
+
+impl Action {
+    pub(crate) fn now(peer: SocketAddr, what: String, outcome: String) -> Self {
+        Self {
+            time: unix_now(),
+            peer,
+            what,
+            outcome,
+        }
+    }
+}
+
+/// Who sends a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub SocketAddr);
+
+impl Studio {
+    /// Looks whether the folders are there, and begins to listen.
+    ///
+    /// # Errors
+    /// A folder of runs cannot be read or is named twice; the address is in use or not this machine's.
+    pub fn bind(options: Options) -> Result<Self, StudioError> {
+        let places = Places::new(options.jobs.as_deref(), &options.runs)?;
+        let failed = |error| StudioError::Listen {
+            address: options.listen.clone(),
+            error,
+        };
+        let listener = StdListener::bind(&options.listen)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let guard = Guard::new(address.port()).map_err(|error| StudioError::System {
+            what: "no random numbers for the token",
+            error,
+        })?;
+        Ok(Self {
+            listener,
+            address,
+            guard,
+            places: Arc::new(places),
+            read_only: options.read_only,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The link that opens it. It has the token: whoever has it gets in.
+    pub fn link(&self) -> String {
+        // An address of all networks is none that a browser can open.
+        let host = match self.address.ip() {
+            ip if ip.is_unspecified() => format!("127.0.0.1:{}", self.address.port()),
+            _ => self.address.to_string(),
+        };
+        format!("http://{host}/?token={}", self.guard.token())
+    }
+
+    /// Answers requests until `stop`, which ends open streams too. `tell` gets every action.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn run(
+        self,
+        stop: &AtomicBool,
+        tell: impl Fn(&Action) + Send + Sync + 'static,
+    ) -> Result<(), StudioError> {
+        let failed = |what| move |error| StudioError::System { what, error };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(THREADS)
+            .build()
+            .map_err(failed("cannot start to serve"))?;
+        let index = Index::start(Arc::clone(&self.places)).map_err(failed("cannot start to read"))?;
+        let site = Arc::new(Site::new(
+            self.guard,
+            self.places,
+            Arc::clone(&index),
+            self.read_only,
+            Box::new(tell),
+        ));
+        let listener = self.listener;
+        let served = runtime.block_on(async { serve(listener, site, stop).await });
+        index.end();
+        // Nobody waits for files that are being read, nor for streams.
+        runtime.shutdown_background();
+        served.map_err(failed("cannot serve"))
+    }
+}
+
+async fn serve(listener: StdListener, site: Arc<Site>, stop: &AtomicBool) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let router = api::router(Arc::clone(&site)).layer(middleware::from_fn_with_state(site, admit));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut look = tokio::time::interval(Duration::from_millis(50));
+    while !stop.load(Ordering::Relaxed) {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = look.tick() => continue,
+        };
+        let Ok((stream, peer)) = accepted else {
+            // Too many open files, or a connection that is gone already: others may go on.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let Ok(place) = Arc::clone(&connections).try_acquire_owned() else {
+            tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone().layer(Extension(Peer(peer))));
+        tokio::spawn(async move {
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = served.await {
+                tracing::debug!(%peer, "the connection ended: {error}");
+            }
+            drop(place);
+        });
+    }
+    Ok(())
+}
+
+/// Answers only who may ask, and dresses every answer.
+async fn admit(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let checked = site
+        .guard
+        .check(request.method(), request.uri(), request.headers());
+    let mut answer = match checked {
+        Err((status, reason)) => plain(status, reason),
+        Ok(by_link) => {
+            let mut answer = next.run(request).await;
+            if by_link && let Ok(cookie) = HeaderValue::from_str(&site.guard.set_cookie()) {
+                answer.headers_mut().insert(SET_COOKIE, cookie);
+            }
+            answer
+        }
+    };
+    guard::dress(answer.headers_mut());
+    answer
+}
+
+fn plain(status: StatusCode, reason: &'static str) -> Response {
+    let mut answer = Response::new(Body::from(format!("{reason}\n")));
+    *answer.status_mut() = status;
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    answer.headers_mut().insert(CONTENT_TYPE, text);
+    answer
+}

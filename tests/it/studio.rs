@@ -1,0 +1,112 @@
+//! The studio as a program: its link, its folders, its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn studio(dir: &Path, words: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .current_dir(dir)
+        .arg("studio")
+        .args(words)
+        .env("STOKEHOLD_JOBS", dir.join("jobs"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The first line of its output: the link.
+fn link(child: &mut Child) -> (String, String) {
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let (address, token) = line.trim().split_once("/?token=").unwrap();
+    (
+        address.strip_prefix("http://").unwrap().to_owned(),
+        token.to_owned(),
+    )
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn it_prints_a_link_shows_what_is_there_and_ends_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("runs/one")).unwrap();
+    fs::write(
+        dir.path().join("runs/one/run.json"),
+        "{\"config\":{\"arch\":\"resnet18\",\"epochs\":1}}",
+    )
+    .unwrap();
+    let mut child = studio(dir.path(), &["--listen", "127.0.0.1:0"]);
+    let (address, token) = link(&mut child);
+    assert!(get(&address, "/api/runs").starts_with("HTTP/1.1 401"));
+    let began = Instant::now();
+    loop {
+        let page = get(&address, &format!("/api/runs?token={token}"));
+        assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+        if page.contains("\"name\":\"one\"") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{page}");
+    }
+    // The address is in use now.
+    let other = studio(dir.path(), &["--listen", &address])
+        .wait_with_output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert_eq!(other.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains(&address) && said.contains("name a free HOST:PORT"),
+        "{said}"
+    );
+    // An open event stream does not keep it.
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(
+        stream,
+        "GET /api/events?view=list&token={token} HTTP/1.1\r\nHost: {address}\r\n\r\n"
+    )
+    .unwrap();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    let began = Instant::now();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(said.contains("jobs, runs") && !said.contains(&token), "{said}");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = studio(dir.path(), &["--runs", "nowhere"])
+        .wait_with_output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("nowhere: No such file") && said.contains("name a folder"),
+        "{said}"
+    );
+}
