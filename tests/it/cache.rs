@@ -360,7 +360,7 @@ fn jobs_of_mode_cache_share_packed_images() {
     let class = fs::read_dir(&classes).unwrap().next().unwrap().unwrap().path();
     let one = fs::read_dir(&class).unwrap().next().unwrap().unwrap().path();
     fs::copy(&one, class.join("0.jpg")).unwrap();
-    std::thread::sleep(Duration::from_millis(3050));
+    thread::sleep(Duration::from_millis(3050));
     let [hits, misses, added] = cached("more");
     assert!(hits > 0 && misses <= 3 && added == 1, "{hits} hits, {misses} misses, {added} added");
 }

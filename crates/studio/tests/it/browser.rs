@@ -122,7 +122,7 @@ fn look(browser: &Browser, axe: Option<&str>, name: &str) -> Vec<String> {
 fn axe() -> Option<String> {
     let path = needs::named(
         "STOKEHOLD_TEST_AXE",
-        "axe-core's axe.min.js, which `npm pack axe-core` has",
+        "axe-core's axe.min.js, which `.ci/axe` fetches",
     )?;
     Some(fs::read_to_string(path).unwrap())
 }
