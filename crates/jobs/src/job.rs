@@ -385,6 +385,19 @@ impl Job {
         job
     }
 
+    /// Takes out the variables that look like secrets, for a file that is kept; returns their names.
+    pub fn take_secrets(&mut self) -> Vec<String> {
+        let all = self.environment.iter();
+        let names: Vec<String> = all
+            .filter(|(name, value)| is_secret(name, value))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in &names {
+            self.environment.remove(name);
+        }
+        names
+    }
+
     /// Checks whether the job can run, as far as possible without file or network access.
     ///
     /// # Errors

@@ -165,16 +165,7 @@ impl Draft {
     /// Variables; those that look like secrets become remarks without their values.
     fn environment(&mut self, variables: BTreeMap<String, String>) {
         self.job.environment = variables;
-        let shown = self.job.without_secrets();
-        let hidden: Vec<String> = self
-            .job
-            .environment
-            .iter()
-            .filter(|(name, value)| shown.environment[*name] != **value)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in hidden {
-            self.job.environment.remove(&name);
+        for name in self.job.take_secrets() {
             let text = format!(
                 "{name} = \"..\": its value looks like a secret and is not written out; give it here if it is needed"
             );

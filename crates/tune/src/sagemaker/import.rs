@@ -38,7 +38,12 @@ impl Imported {
         }
         let mut left = Vec::new();
         let study = spec(job, &mut left)?;
-        let job = Definition::new(&job.training_job_definition)?.job(&mut left)?;
+        let mut job = Definition::new(&job.training_job_definition)?.job(&mut left)?;
+        for name in job.take_secrets() {
+            left.push(format!(
+                "the variable {name} looks like a secret and is not written out; give it in [job.environment] if it is needed"
+            ));
+        }
         let plan = Plan {
             study,
             job,

@@ -294,9 +294,13 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
     definition["InputDataConfig"][0]["DataSource"] = json!({"FileSystemDataSource": {
         "FileSystemId": "fs-0123", "FileSystemType": "EFS", "FileSystemAccessMode": "ro", "DirectoryPath": "/train",
     }});
+    definition["Environment"] = json!({"WANDB_API_KEY": "0123", "MODE": "fast"});
     let imported = Imported::new(&described(&request)).unwrap();
     let left = imported.left.join("\n");
+    let file = imported.to_toml().unwrap();
+    assert!(file.contains("MODE") && !file.contains("WANDB"), "{file}");
     for says in [
+        "the variable WANDB_API_KEY looks like a secret",
         "TrainingJobDefinition.EnableNetworkIsolation",
         "RetryStrategy.MaximumRetryAttempts",
         "channel train",
