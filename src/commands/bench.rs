@@ -165,7 +165,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;
         let facts = cache.as_ref().map(|cache| cache.facts());
-        reports.push(Report::new(&data, &args, bench.feed.loader(), facts, &first, passes));
+        reports.push(Report::new(
+            &data,
+            &args,
+            bench.feed.loader(),
+            facts,
+            &first,
+            passes,
+        ));
     }
     let sweep = Sweep::new(reports);
     match args.json {

@@ -362,5 +362,8 @@ fn jobs_of_mode_cache_share_packed_images() {
     fs::copy(&one, class.join("0.jpg")).unwrap();
     thread::sleep(Duration::from_millis(3050));
     let [hits, misses, added] = cached("more");
-    assert!(hits > 0 && misses <= 3 && added == 1, "{hits} hits, {misses} misses, {added} added");
+    assert!(
+        hits > 0 && misses <= 3 && added == 1,
+        "{hits} hits, {misses} misses, {added} added"
+    );
 }

@@ -791,7 +791,11 @@ impl Placed {
         gpu.check(pixels)?;
         colour::contrast::launch(
             client,
-            CubeCount::Static(widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES), images, 1),
+            CubeCount::Static(
+                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
+                images,
+                1,
+            ),
             dim,
             words.arg(),
             hues(),
@@ -823,7 +827,11 @@ impl Placed {
         gpu.check(pixels)?;
         colour::look_up::launch(
             client,
-            CubeCount::Static(widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES), images, 1),
+            CubeCount::Static(
+                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
+                images,
+                1,
+            ),
             dim,
             words.arg(),
             hues(),

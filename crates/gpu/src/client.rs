@@ -284,7 +284,11 @@ fn cuda() -> Result<Vec<Found>, String> {
     crate::cuda::require()?;
     let all = cubecl::Device::enumerate_all();
     let cuda = |device: &cubecl::Device| matches!(device, cubecl::Device::Cuda(_));
-    Ok(all.into_iter().filter(cuda).map(|device| (device, false)).collect())
+    Ok(all
+        .into_iter()
+        .filter(cuda)
+        .map(|device| (device, false))
+        .collect())
 }
 
 #[cfg(not(feature = "cuda"))]

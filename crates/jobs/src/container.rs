@@ -9,7 +9,7 @@
 //! toolkit. One machine runs any script; several find each other by `torch`. MPI over several machines wants a server of
 //! SSH, and SageMaker's data parallel library is only in AWS's images; both are refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::ToSocketAddrs;
@@ -257,11 +257,9 @@ fn machines(resources: Option<&Map<String, Value>>) -> Result<Vec<String>, JobEr
         return Ok(vec![contract::host(0)]);
     };
     let hosts: Vec<String> = (0..named.len().max(1)).map(contract::host).collect();
-    match named
-        .iter()
-        .filter_map(Value::as_str)
-        .eq(hosts.iter().map(String::as_str))
-    {
+    // In whatever order: SageMaker sorts them as words, algo-10 before algo-2.
+    let named: BTreeSet<&str> = named.iter().filter_map(Value::as_str).collect();
+    match named.len() == hosts.len() && hosts.iter().all(|host| named.contains(host.as_str())) {
         true => Ok(hosts),
         false => input("resourceconfig.json: the hosts are not algo-1, algo-2, ..".to_owned()),
     }
@@ -287,5 +285,29 @@ fn distribution(
         (true, _) => Ok(Distribution::Mpi),
         (false, true) => Ok(Distribution::Torch),
         (false, false) => Ok(Distribution::None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn machines_are_in_the_order_of_their_numbers_and_the_file_in_that_of_words() {
+        let of = |hosts: Value| machines(json!({"hosts": hosts}).as_object());
+        let words = [
+            "algo-1", "algo-10", "algo-2", "algo-3", "algo-4", "algo-5", "algo-6", "algo-7", "algo-8",
+            "algo-9",
+        ];
+        let found = of(json!(words)).unwrap();
+        assert_eq!((found.len(), &*found[1], &*found[9]), (10, "algo-2", "algo-10"));
+        for wrong in [
+            json!(["algo-1", "algo-3"]),
+            json!(["algo-1", "algo-1"]),
+            json!(["here"]),
+        ] {
+            assert!(of(wrong.clone()).is_err(), "{wrong}");
+        }
     }
 }

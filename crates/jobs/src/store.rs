@@ -330,6 +330,28 @@ impl Store {
         }
     }
 
+    /// The state of a job, for those who may only look: nothing is written, ended or asked. A job whose runner has died is shown as
+    /// failed, and stays as it is.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn look(&self, name: &str) -> Result<Record, JobError> {
+        let folder = self.folder(name)?;
+        let mut record = folder.read()?;
+        record.slurm = folder.slurm()?;
+        if record.status.is_final() {
+            return Ok(record);
+        }
+        record.metrics = folder.metrics();
+        let lock = folder.file("lock");
+        let is_new = record.runner.is_none() && now() - record.created < PATIENCE.as_secs_f64();
+        if record.slurm.is_none() && !is_new && !lock::is_held(&lock).map_err(JobError::io(&lock))? {
+            record.runner_died = true;
+            record.fail(&format!("{RUNNER_DIED} while it was {:?}", record.secondary));
+        }
+        Ok(record)
+    }
+
     /// The state of a job. If its runner died, this ends the job.
     ///
     /// # Errors
@@ -523,7 +545,8 @@ impl Store {
         let record = self.get(name)?;
         if !record.status.is_final() {
             let path = self.path(name).join("stop");
-            fs::write(&path, how).map_err(JobError::io(&path))?;
+            // Written aside and renamed: a link of this name leads nowhere else.
+            whole::write(&path, how).map_err(JobError::io(&path))?;
             // Where no runner is, none will read the file.
             let folder = self.folder(name)?;
             if let (Some(submitted), Some(lock)) = (folder.slurm()?, folder.lock(Duration::ZERO)?) {

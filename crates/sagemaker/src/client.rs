@@ -489,7 +489,8 @@ impl Client {
                     Ok(Some((true, arn))) => return Ok(arn),
                     Ok(Some((false, _))) => return Err(self.name_taken(what, name)),
                     Ok(None) => is_unclear = false,
-                    Err(trouble) => reason = trouble.reason,
+                    // Whose it is, is not known.
+                    Err(trouble) => (is_unclear, reason) = (true, trouble.reason),
                 }
             }
             if is_taken && !is_unclear {
@@ -536,9 +537,11 @@ impl Client {
     /// # Errors
     /// CloudWatch cannot be asked, or the credentials do not allow it.
     pub fn lines(&self, name: &str, position: &mut LogPosition) -> Result<Vec<LogLine>, SageMakerError> {
-        self.find_streams(name, position)?;
+        // Taken over only when all is read: what an error throws away comes again.
+        let mut next = position.clone();
+        self.find_streams(name, &mut next)?;
         let mut lines = Vec::new();
-        for (stream, token) in &mut position.streams {
+        for (stream, token) in &mut next.streams {
             // NAME/algo-1-1600000000
             let of_machine = stream.rsplit('/').next().unwrap_or(stream);
             let host = of_machine.rsplit_once('-').map_or(of_machine, |(host, _)| host);
@@ -563,6 +566,7 @@ impl Client {
                 *token = page.next_forward_token;
             }
         }
+        *position = next;
         // The sort is stable: lines of the same machine keep their order.
         lines.sort_by_key(|line| line.time);
         Ok(lines)

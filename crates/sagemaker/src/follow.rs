@@ -58,21 +58,39 @@ pub fn follow(
     let mut job = state(client, show)?;
     loop {
         // The state is older than the lines, so that the last lines are not missed.
-        lines(client, name, &mut position, show).map_err(followed)?;
+        let read = lines(client, name, &mut position, show);
         if job.training_job_status.is_final() {
+            if let Err(error) = read {
+                missing(name, &error);
+                return Ok(job);
+            }
             break;
         }
+        read.map_err(followed)?;
         if !wait(look, stop) {
             return Ok(job);
         }
         job = state(client, show).map_err(followed)?;
     }
     for _ in 0..LAST {
-        if !wait(look, stop) || !lines(client, name, &mut position, show)? {
+        if !wait(look, stop) {
             break;
+        }
+        match lines(client, name, &mut position, show) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                missing(name, &error);
+                break;
+            }
         }
     }
     Ok(job)
+}
+
+/// A job that has ended has ended, whatever became of its last lines.
+fn missing(name: &str, error: &SageMakerError) {
+    tracing::warn!(name, %error, "its last lines may be missing");
 }
 
 /// Shows all lines that are there; whether there were any.

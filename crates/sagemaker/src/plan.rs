@@ -430,7 +430,11 @@ fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
         let Some(file) = job.entry_point.file() else {
             return input("a module has no file of its own; write source-dir");
         };
-        return Ok((Source::File(job.beside.join(file)), place.to_owned()));
+        let file = Source::File {
+            path: job.beside.join(file),
+            name: file.into(),
+        };
+        return Ok((file, place.to_owned()));
     };
     let text = dir.to_string_lossy();
     let is_archive = [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end));

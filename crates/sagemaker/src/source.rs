@@ -23,8 +23,13 @@ pub enum Source {
     Archive(PathBuf),
     /// A folder of this machine, which is packed. Links are followed.
     Folder(PathBuf),
-    /// One file of this machine, which is packed.
-    File(PathBuf),
+    /// One file of this machine, which is packed under this name.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its name in the archive, with folders: that of the entry point.
+        name: PathBuf,
+    },
 }
 
 impl Source {
@@ -37,10 +42,7 @@ impl Source {
             Self::There => return Ok(0),
             Self::Archive(path) => File::open(path).map_err(|error| named(path, error)),
             Self::Folder(path) => found(path).and_then(|entries| pack(&entries)),
-            Self::File(path) => {
-                let name = path.file_name().unwrap_or_default();
-                pack(&BTreeMap::from([(PathBuf::from(name), path.clone())]))
-            }
+            Self::File { path, name } => pack(&BTreeMap::from([(name.clone(), path.clone())])),
         }
         .map_err(SageMakerError::Source)?;
         let size = file.metadata().map_err(SageMakerError::Source)?.len();

@@ -290,7 +290,7 @@ type Facts = (BTreeMap<String, Value>, Vec<(String, f64)>, Value);
 /// Settings, results, and what only jobs have.
 fn facts(found: &Found<'_>) -> Result<Facts, Refusal> {
     if let Some(store) = found.store() {
-        let record = store.get(found.name).map_err(|error| Refusal::failed(&error))?;
+        let record = store.look(found.name).map_err(|error| Refusal::failed(&error))?;
         let job = store.job(found.name).map_err(|error| Refusal::failed(&error))?;
         let mut settings = BTreeMap::new();
         let value = serde_json::to_value(job.without_secrets()).unwrap_or_default();
@@ -328,9 +328,19 @@ fn shown(value: &Value) -> String {
 
 /// The files of a folder and of its checkpoints and results, with their sizes.
 fn files(folder: &Path) -> Vec<Value> {
+    let Ok(root) = fs::canonicalize(folder) else {
+        return Vec::new();
+    };
     let mut all = Vec::new();
     for below in ["", "checkpoints", "output"] {
-        let Ok(entries) = fs::read_dir(folder.join(below)) else {
+        // A link may lead elsewhere.
+        let Ok(resolved) = fs::canonicalize(root.join(below)) else {
+            continue;
+        };
+        if !resolved.starts_with(&root) {
+            continue;
+        }
+        let Ok(entries) = fs::read_dir(resolved) else {
             continue;
         };
         for entry in entries.flatten().take(10 * FILES) {

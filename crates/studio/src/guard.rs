@@ -13,6 +13,7 @@ use axum::http::header::{
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use stokehold_base::hash::Fnv;
 
 /// What the pages may load: the studio's own files, and pictures that they make themselves.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
@@ -33,18 +34,19 @@ pub struct Guard {
 pub type Refused = (StatusCode, &'static str);
 
 impl Guard {
-    /// A new token, for a studio at this port.
+    /// A new token.
     ///
     /// # Errors
     /// The system gives no random numbers.
-    pub fn new(port: u16) -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let mut bytes = [0; TOKEN];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Ok(Self {
-            token: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-            // Cookies do not know ports: two studios of a machine would overwrite each other's.
-            cookie: format!("stokehold-{port}"),
+            // Cookies do not know ports: two studios of a machine, or behind two tunnels, would overwrite each other's.
+            cookie: format!("stokehold-{:08x}", Fnv::of(token.as_bytes()) as u32),
+            token,
             host: host.trim().to_owned(),
         })
     }
@@ -191,7 +193,7 @@ mod tests {
     fn only_addresses_and_names_of_the_machine_are_hosts() {
         let guard = Guard {
             host: "Trainer-7".to_owned(),
-            ..Guard::new(1).unwrap()
+            ..Guard::new().unwrap()
         };
         for host in [
             "127.0.0.1:7878",
@@ -220,7 +222,7 @@ mod tests {
 
     #[test]
     fn tokens_are_long_and_never_the_same() {
-        let (one, other) = (Guard::new(1).unwrap(), Guard::new(1).unwrap());
+        let (one, other) = (Guard::new().unwrap(), Guard::new().unwrap());
         assert_eq!(one.token().len(), 64);
         assert!(!same(one.token(), other.token()) && same(one.token(), one.token()));
         assert!(!same("", one.token()) && !same(&one.token()[..63], one.token()));

@@ -327,7 +327,7 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
         ..empty.clone()
     };
     if let Some(store) = found.store() {
-        return Some(match store.get(name) {
+        return Some(match store.look(name) {
             Ok(record) => {
                 let what = store.job(name).map(|job| job.entry_point.name());
                 of_job(&record, &what.unwrap_or_default(), empty)

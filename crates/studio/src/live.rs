@@ -44,6 +44,7 @@ struct State {
     /// The points that have come since the file was begun.
     count: u64,
     begun: u64,
+    own: u64,
 }
 
 /// How far a reader of curves is.
@@ -80,6 +81,8 @@ impl Live {
             recent: VecDeque::new(),
             count: 0,
             begun: 0,
+            // What another one has sent, before a restart or while nobody looked, says nothing about this one's points.
+            own: (unix_now() * 1e6) as u64,
         }))
     }
 
@@ -88,7 +91,7 @@ impl Live {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.look();
         let now = At {
-            begun: state.begun,
+            begun: state.own + state.begun,
             count: state.count,
         };
         if at == now {

@@ -16,7 +16,7 @@ use stokehold_tune::JOURNAL;
 use crate::StudioError;
 
 /// The files of a thing that the studio reads.
-const FILES: [&str; 13] = [
+const FILES: [&str; 17] = [
     "run.json",
     "summary.json",
     "metrics.jsonl",
@@ -30,6 +30,10 @@ const FILES: [&str; 13] = [
     JOURNAL,
     FOLDER,
     "profiler-output/recording.json",
+    "profiler-output/system",
+    "profiler-output/framework",
+    "stop",
+    "interrupt",
 ];
 
 /// One of the given folders.

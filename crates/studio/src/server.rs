@@ -114,7 +114,7 @@ impl Studio {
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = Guard::new(address.port()).map_err(|error| StudioError::System {
+        let guard = Guard::new().map_err(|error| StudioError::System {
             what: "no random numbers for the token",
             error,
         })?;

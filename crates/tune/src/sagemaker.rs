@@ -411,12 +411,20 @@ impl Tuner<'_> {
             last
         };
         let mut found = Vec::new();
-        for at in from..=last {
+        let mut read = Ok(());
+        'names: for at in from..=last {
             if running.read != at {
                 (running.read, running.position) = (at, LogPosition::default());
             }
             loop {
-                let lines = self.client.lines(&running.names[at], &mut running.position)?;
+                let lines = match self.client.lines(&running.names[at], &mut running.position) {
+                    Ok(lines) => lines,
+                    // What was read before is reported all the same: it does not come again.
+                    Err(error) => {
+                        read = Err(error);
+                        break 'names;
+                    }
+                };
                 if lines.is_empty() {
                     break;
                 }
@@ -431,7 +439,8 @@ impl Tuner<'_> {
         }
         found
             .into_iter()
-            .try_for_each(|(step, value)| self.report(number, step, value))
+            .try_for_each(|(step, value)| self.report(number, step, value))?;
+        Ok(read?)
     }
 
     fn report(&mut self, number: usize, step: u64, value: f64) -> Result<(), TuneError> {

@@ -114,6 +114,10 @@ fn install(python: &Path, requirements: &Path) -> Result<(), Box<dyn Error>> {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--no-cache-dir", "--requirement"])
         .arg(requirements);
+    // The folder in which this process began may be one that the submitted code has replaced.
+    if let Some(folder) = requirements.parent() {
+        pip.current_dir(folder);
+    }
     match pip.status().map_err(|error| named(python, &error))? {
         status if status.success() => Ok(()),
         status => Err(format!("{}: pip could not install it ({status})", requirements.display()).into()),

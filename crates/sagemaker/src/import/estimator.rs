@@ -226,7 +226,19 @@ impl Arguments {
                 Node::Value { .. } => "has no counterpart",
                 _ => "is no literal; see what it is",
             };
-            draft.remark(part, format!("{place}{name} = {}: {reason}", node.said()));
+            let said = node.said();
+            // Such as the password of git_config.
+            let words = said.to_ascii_lowercase();
+            let is_secret = ["password", "token", "secret", "credential", "key"]
+                .iter()
+                .any(|word| words.contains(word));
+            match is_secret {
+                true => draft.remark(
+                    part,
+                    format!("{place}{name}: it may have a secret and is not written out; {reason}"),
+                ),
+                false => draft.remark(part, format!("{place}{name} = {said}: {reason}")),
+            }
         }
     }
 }

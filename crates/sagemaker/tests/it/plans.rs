@@ -464,6 +464,14 @@ fn moto_gets_the_code_and_the_job_and_the_toolkit_reads_both() {
 }
 
 /// The bytes of a source, as they come to a folder.
+/// A file, under its own name.
+fn of_file(path: &Path) -> Source {
+    Source::File {
+        path: path.to_owned(),
+        name: path.file_name().unwrap_or_default().into(),
+    }
+}
+
 fn uploaded(source: &Source) -> Result<Vec<u8>, SageMakerError> {
     let place = tempfile::tempdir().unwrap();
     let uri = format!("{}/sourcedir.tar.gz", place.path().display());
@@ -485,15 +493,15 @@ fn the_same_files_make_the_same_archive() {
         uploaded(&Source::Folder(folder.path().to_owned())).unwrap(),
         first
     );
-    assert_eq!(uploaded(&Source::File(path.clone())).unwrap(), first);
+    assert_eq!(uploaded(&of_file(&path)).unwrap(), first);
     fs::write(&path, "y").unwrap();
-    assert_ne!(uploaded(&Source::File(path.clone())).unwrap(), first);
+    assert_ne!(uploaded(&of_file(&path)).unwrap(), first);
     assert_eq!(uploaded(&Source::Archive(path)).unwrap(), b"y");
 }
 
 #[test]
 fn a_source_that_cannot_be_packed_is_named() {
-    let missing = uploaded(&Source::File("/no/train.py".into()))
+    let missing = uploaded(&of_file(Path::new("/no/train.py")))
         .unwrap_err()
         .to_string();
     assert!(missing.starts_with("source-dir: /no/train.py: "), "{missing}");
@@ -506,6 +514,28 @@ fn a_source_that_cannot_be_packed_is_named() {
         looped.starts_with("source-dir: ") && looped.contains("again"),
         "{looped}"
     );
+}
+
+#[test]
+fn an_entry_point_in_a_folder_has_its_name_in_the_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("scripts")).unwrap();
+    fs::write(folder.path().join("scripts/train.py"), "x").unwrap();
+    let file = folder.path().join("job.toml");
+    fs::write(&file, SMALL.replace("\"train.py\"", "\"scripts/train.py\"")).unwrap();
+    let plan = Plan::new(&Job::read(&file).unwrap(), "flowers-1", "eu-west-1").unwrap();
+    assert_eq!(
+        plan.request.hyper_parameters["sagemaker_program"],
+        "\"scripts/train.py\""
+    );
+    let packed = uploaded(&plan.source).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&packed[..]));
+    let names: Vec<_> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().into_owned())
+        .collect();
+    assert_eq!(names, [Path::new("scripts/train.py")]);
 }
 
 #[test]
@@ -522,7 +552,7 @@ fn code_that_cannot_be_uploaded_leaves_no_job() {
     let file = folder.path().join("job.toml");
     fs::write(&file, SMALL).unwrap();
     let plan = Plan::new(&Job::read(&file).unwrap(), "flowers-1", "eu-west-1").unwrap();
-    assert_eq!(plan.source, Source::File(folder.path().join("train.py")));
+    assert_eq!(plan.source, of_file(&folder.path().join("train.py")));
     let mut options = options("http://127.0.0.1:1", Duration::from_secs(1));
     options
         .settings

@@ -292,7 +292,10 @@ fn open_all(
     if let Some(whole) = shards.iter().position(|shard| shard.tables().is_some()) {
         let (before, rest) = shards.split_at_mut(whole);
         if let Some((whole, behind)) = rest.split_first_mut() {
-            before.iter_mut().chain(behind).for_each(|shard| shard.borrow_tables(whole));
+            before
+                .iter_mut()
+                .chain(behind)
+                .for_each(|shard| shard.borrow_tables(whole));
         }
     }
     Ok(shards)

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stokehold_base::hash::Fnv;
 use stokehold_studio::{Options, Studio};
 use tempfile::TempDir;
 
@@ -89,8 +90,12 @@ impl Running {
         answer(&bytes)
     }
 
+    fn cookie_name(&self) -> String {
+        format!("stokehold-{:08x}", Fnv::of(self.token.as_bytes()) as u32)
+    }
+
     fn cookie(&self) -> String {
-        format!("Cookie: stokehold-{}={}\r\n", self.address.port(), self.token)
+        format!("Cookie: {}={}\r\n", self.cookie_name(), self.token)
     }
 
     /// GET as a page of the studio does it.

@@ -25,7 +25,7 @@ fn without_the_token_there_is_nothing() {
         let wrong = "0".repeat(64);
         for cookie in [
             String::new(),
-            format!("Cookie: stokehold-{port}={wrong}\r\n"),
+            format!("Cookie: {}={wrong}\r\n", studio.cookie_name()),
             format!("Cookie: stokehold-1={}\r\n", studio.token),
         ] {
             let text =

@@ -750,7 +750,11 @@ fn f16_of_sum(x: f64, y: f64, z: f64) -> u16 {
     let size = sum.unsigned_abs();
     let exponent = (127 - size.leading_zeros() as i32 - 48).max(-14);
     let dropped = (exponent - 10 + 48) as u32;
-    let (kept, rest, half) = (size >> dropped, size & ((1 << dropped) - 1), 1u128 << (dropped - 1));
+    let (kept, rest, half) = (
+        size >> dropped,
+        size & ((1 << dropped) - 1),
+        1u128 << (dropped - 1),
+    );
     let up = rest > half || (rest == half && kept & 1 == 1);
     let value = (kept + u128::from(up)) as f64 * 2f64.powi(exponent - 10);
     f16::from_f64(if sum < 0 { -value } else { value }).to_bits()
@@ -790,11 +794,7 @@ fn a_fused_half_sees_what_decides_a_tie() {
         let kernels = compile(&kernel(&code)).expect("PTX");
         let inputs = sums.map(|(c, _)| [a, b, c].map(u64::from)).to_vec();
         let expected = sums.map(|(_, sum)| sum).to_vec();
-        assert_eq!(
-            run(&kernels[0], &inputs, Order::Forward),
-            Ok(expected),
-            "{kind}"
-        );
+        assert_eq!(run(&kernels[0], &inputs, Order::Forward), Ok(expected), "{kind}");
     };
     // 3 * 683/2048 is 1 and half of the last digit; 2^-24 is added, nothing, and taken away.
     check(
