@@ -356,10 +356,11 @@ fn jobs_of_mode_cache_share_packed_images() {
     assert!(all.is_some(), "five jobs have not packed it all");
     assert!(dir.join("cache/images").is_dir());
     // One more object, the first of the list, is one more sample, and no other one becomes new.
-    let classes = dir.join("s3/bucket/data");
-    let class = fs::read_dir(&classes).unwrap().next().unwrap().unwrap().path();
-    let one = fs::read_dir(&class).unwrap().next().unwrap().unwrap().path();
-    fs::copy(&one, class.join("0.jpg")).unwrap();
+    let mut one = dir.join("s3/bucket/data");
+    while one.is_dir() {
+        one = fs::read_dir(&one).unwrap().next().unwrap().unwrap().path();
+    }
+    fs::copy(&one, one.with_file_name("0.jpg")).unwrap();
     thread::sleep(Duration::from_millis(3050));
     let [hits, misses, added] = cached("more");
     assert!(
