@@ -370,6 +370,9 @@ fn moto_has_a_tuning_job_that_is_a_study_again() {
             .unwrap();
         assert!(statics.remove("sagemaker_submit_directory").is_some());
     }
+    // What looks like a secret is not written out.
+    let variables = &mut first["TrainingJobDefinition"]["Environment"];
+    assert!(variables.as_object_mut().unwrap().remove("HF_TOKEN").is_some());
     assert_eq!(first, second);
     let gone = place.run(&["tune", "import", "gone", "gone.toml"]);
     assert_eq!(gone.status.code(), Some(2), "{}", said(&gone));
