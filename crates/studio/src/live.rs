@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(live.since(at).1.unwrap(), more);
         let foreign = At { begun: 7, count: 1 };
         assert!(live.since(foreign).1.unwrap()["all"].is_array());
-        let beyond = At { begun: 0, count: 99 };
+        let beyond = At { count: 99, ..next };
         assert!(live.since(beyond).1.unwrap()["all"].is_array());
         // Written anew, by a run that goes on from a checkpoint.
         std::fs::write(dir.path().join("metrics.jsonl"), line(1)).unwrap();
@@ -274,7 +274,13 @@ mod tests {
         let (again, all) = live.since(next);
         assert_eq!(
             (again, all.unwrap()["all"][0]["points"].as_array().unwrap().len()),
-            (At { begun: 1, count: 1 }, 3)
+            (
+                At {
+                    begun: next.begun + 1,
+                    count: 1
+                },
+                3
+            )
         );
     }
 
@@ -286,13 +292,13 @@ mod tests {
         let live = Live::new(dir.path().to_owned());
         let (at, _) = live.since(At::default());
         assert_eq!(at.count, RECENT as u64 + 10);
-        let old = live.since(At { begun: 0, count: 5 }).1.unwrap();
+        let old = live.since(At { count: 5, ..at }).1.unwrap();
         let points = old["all"][0]["points"].as_array().unwrap().len() / 3;
         assert!((SENT / 2..=SENT + 2).contains(&points), "{points}");
         let near = live
             .since(At {
-                begun: 0,
                 count: at.count - 2,
+                ..at
             })
             .1
             .unwrap();
