@@ -51,8 +51,7 @@ export default async function run(main) {
   // The buttons stay while the figures above them change, so that nobody's finger misses.
   const buttons = el("div", { class: "buttons" });
   const drawButtons = () => {
-    const paused = now?.paused !== null && now?.paused !== undefined;
-    const key_ = JSON.stringify([can, paused, row.state]);
+    const key_ = JSON.stringify([can, now?.paused === null, row.state]);
     if (buttons.dataset.key === key_) return;
     buttons.dataset.key = key_;
     const doing = (path, body, done) => async (event) => {
@@ -78,6 +77,7 @@ export default async function run(main) {
       button.textContent = "Stop it: press again";
       setTimeout(() => { delete button.dataset.sure; button.textContent = "Stop"; }, 4000);
     } }, "Stop");
+    const paused = now?.paused !== null && now?.paused !== undefined;
     fill(buttons, can.stop && stop,
       can.profiler && [
         el("button", { type: "button", id: "profiler", onclick: doing("/api/profiler", () => ({ on: paused }), paused ? "The profiler goes on." : "The profiler pauses.") },
