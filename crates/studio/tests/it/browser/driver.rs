@@ -66,7 +66,7 @@ impl Browser {
         browser
     }
 
-    fn send(&self, method: &str, path: &str, body: &str) -> Value {
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let text = format!(
@@ -90,8 +90,12 @@ impl Browser {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         let answer = answer(&[head.as_bytes(), &body].concat());
-        let value = answer.json()["value"].clone();
-        assert_eq!(answer.status, 200, "{path}: {value}");
+        (answer.status, answer.json()["value"].clone())
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) -> Value {
+        let (status, value) = self.ask(method, path, body);
+        assert_eq!(status, 200, "{path}: {value}");
         value
     }
 
@@ -161,19 +165,20 @@ impl Browser {
         );
     }
 
-    /// Clicks on an element as a person does: it has to be visible.
+    /// Clicks on an element as a person does: it has to be visible. A live page may replace it between looking and clicking.
     pub fn click(&self, selector: &str) {
-        let found = self.command("element", &json!({"using": "css selector", "value": selector}));
-        let id = found
-            .as_object()
-            .unwrap()
-            .values()
-            .next()
-            .unwrap()
-            .as_str()
-            .unwrap()
-            .to_owned();
-        self.command(&format!("element/{id}/click"), &json!({}));
+        for _ in 0..20 {
+            let found = self.command("element", &json!({"using": "css selector", "value": selector}));
+            let id = found.as_object().unwrap().values().next().unwrap();
+            let path = format!("/session/{}/element/{}/click", self.session, id.as_str().unwrap());
+            let (status, value) = self.ask("POST", &path, "{}");
+            if status == 200 {
+                return;
+            }
+            assert_eq!(value["error"], "stale element reference", "{path}: {value}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{selector} was replaced whenever it was clicked on");
     }
 
     /// The tab that is looked at.
