@@ -281,9 +281,7 @@ impl Batcher {
         let kept: Vec<&Prepared> = kept.collect();
         let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?)?)?;
         if !undecoded.is_empty() {
-            return Err(self
-                .gpu
-                .failed("a batch failed on it twice, the second time because of other images"));
+            return Err(self.gpu.failed("the device decoded the same data in two ways"));
         }
         batch.given_back = again.len() + bad.len();
         batch.bad = bad.into_iter().collect();
@@ -791,11 +789,7 @@ impl Placed {
         gpu.check(pixels)?;
         colour::contrast::launch(
             client,
-            CubeCount::Static(
-                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
-                images,
-                1,
-            ),
+            CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
             dim,
             words.arg(),
             hues(),
@@ -827,11 +821,7 @@ impl Placed {
         gpu.check(pixels)?;
         colour::look_up::launch(
             client,
-            CubeCount::Static(
-                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
-                images,
-                1,
-            ),
+            CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
             dim,
             words.arg(),
             hues(),
