@@ -209,10 +209,21 @@ fn algorithm(draft: &mut Draft, members: &mut Members) -> Option<Mode> {
     mode
 }
 
-const MODES: [(&str, Mode); 3] = [
+pub(super) const MODES: [(&str, Mode); 3] = [
     ("File", Mode::File),
     ("FastFile", Mode::FastFile),
     ("Pipe", Mode::Pipe),
+];
+
+pub(super) const SHARINGS: [(&str, Sharing); 2] = [
+    ("FullyReplicated", Sharing::FullyReplicated),
+    ("ShardedByS3Key", Sharing::ShardedByS3Key),
+];
+
+pub(super) const KINDS: [(&str, Kind); 3] = [
+    ("S3Prefix", Kind::S3Prefix),
+    ("ManifestFile", Kind::ManifestFile),
+    ("AugmentedManifestFile", Kind::AugmentedManifestFile),
 ];
 
 /// A metric whose expression is understood here; else a remark.
@@ -522,24 +533,9 @@ fn of_bucket(
         uri: objects.text("S3Uri").unwrap_or_default(),
         mode: (mode != Mode::File).then_some(mode),
         distribution: objects
-            .word(
-                "S3DataDistributionType",
-                &[
-                    ("FullyReplicated", Sharing::FullyReplicated),
-                    ("ShardedByS3Key", Sharing::ShardedByS3Key),
-                ],
-            )
+            .word("S3DataDistributionType", &SHARINGS)
             .unwrap_or_default(),
-        kind: objects
-            .word(
-                "S3DataType",
-                &[
-                    ("S3Prefix", Kind::S3Prefix),
-                    ("ManifestFile", Kind::ManifestFile),
-                    ("AugmentedManifestFile", Kind::AugmentedManifestFile),
-                ],
-            )
-            .unwrap_or_default(),
+        kind: objects.word("S3DataType", &KINDS).unwrap_or_default(),
         wrapper: Wrapper::None,
         compression: Compression::None,
         shuffle: None,

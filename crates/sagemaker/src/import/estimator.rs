@@ -10,13 +10,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use stokehold_base::fault::Fault;
 use stokehold_jobs::{
-    Access, Channel, Compression, Distribution, EntryPoint, Framework, InstanceGroup, Kind, Mode, Sharing,
-    Wrapper,
+    Access, Channel, Compression, Distribution, EntryPoint, Framework, InstanceGroup, Mode, Wrapper,
 };
 
 use super::description::{
-    keep_file_system, keep_groups, keep_hyperparameter, keep_keys, keep_metric, keep_time, share,
-    warn_of_checkpoints,
+    KINDS, MODES, SHARINGS, keep_file_system, keep_groups, keep_hyperparameter, keep_keys, keep_metric,
+    keep_time, share, warn_of_checkpoints,
 };
 use super::{Draft, ImportError, Part};
 
@@ -469,12 +468,6 @@ fn make(draft: &mut Draft, call: &Call, mode: &mut Option<Mode>) {
     rest.rest(draft, Part::Top, "");
 }
 
-const MODES: [(&str, Mode); 3] = [
-    ("File", Mode::File),
-    ("FastFile", Mode::FastFile),
-    ("Pipe", Mode::Pipe),
-];
-
 fn script(draft: &mut Draft, arguments: &mut Arguments) {
     if let Some(entry) = arguments.text("entry_point") {
         let path = Path::new(&entry);
@@ -830,25 +823,8 @@ fn of_bucket(uri: String, own: &mut Arguments, usual: Option<Mode>) -> Channel {
     Channel {
         uri,
         mode: mode.filter(|mode| *mode != Mode::File),
-        distribution: own
-            .word(
-                "distribution",
-                &[
-                    ("FullyReplicated", Sharing::FullyReplicated),
-                    ("ShardedByS3Key", Sharing::ShardedByS3Key),
-                ],
-            )
-            .unwrap_or_default(),
-        kind: own
-            .word(
-                "s3_data_type",
-                &[
-                    ("S3Prefix", Kind::S3Prefix),
-                    ("ManifestFile", Kind::ManifestFile),
-                    ("AugmentedManifestFile", Kind::AugmentedManifestFile),
-                ],
-            )
-            .unwrap_or_default(),
+        distribution: own.word("distribution", &SHARINGS).unwrap_or_default(),
+        kind: own.word("s3_data_type", &KINDS).unwrap_or_default(),
         // A job file has the next three for pipes alone.
         wrapper: if is_pipe {
             own.word("record_wrapping", &[("RecordIO", Wrapper::RecordIO)])
