@@ -250,7 +250,7 @@ fn tables_that_are_missing_or_others_are_errors() {
         let decoded = decoder.decode(input, header.full(), Scale::Full, Layout::Rgb);
         decoded.map(drop).expect_err("tables that do not fit").to_string()
     };
-    assert!(error(None).contains("none were given"), "{}", error(None));
+    assert!(error(None).contains("there are none"), "{}", error(None));
     let others = PackTables::built_in().bytes();
     assert!(error(Some(&others)).contains("another shard"));
     assert!(error(Some(&others[..9])).contains("cut off"));
