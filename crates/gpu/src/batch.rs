@@ -281,7 +281,9 @@ impl Batcher {
         let kept: Vec<&Prepared> = kept.collect();
         let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?)?)?;
         if !undecoded.is_empty() {
-            return Err(self.gpu.failed("the device decoded the same data in two ways"));
+            return Err(self
+                .gpu
+                .failed("a batch failed on it twice, the second time because of other images"));
         }
         batch.given_back = again.len() + bad.len();
         batch.bad = bad.into_iter().collect();
@@ -789,7 +791,11 @@ impl Placed {
         gpu.check(pixels)?;
         colour::contrast::launch(
             client,
-            CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
+            CubeCount::Static(
+                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
+                images,
+                1,
+            ),
             dim,
             words.arg(),
             hues(),
@@ -821,7 +827,11 @@ impl Placed {
         gpu.check(pixels)?;
         colour::look_up::launch(
             client,
-            CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
+            CubeCount::Static(
+                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
+                images,
+                1,
+            ),
             dim,
             words.arg(),
             hues(),

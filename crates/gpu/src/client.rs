@@ -53,7 +53,8 @@ impl Gpu {
                 name.index
             )));
         }
-        let (device, description, _) = found.swap_remove(name.index);
+        let (device, _) = found.swap_remove(name.index);
+        let description = name_of(&device).map_err(unavailable)?;
         Gpu::on(device, description, name).map_err(unavailable)
     }
 
@@ -83,8 +84,8 @@ impl Gpu {
         if name.backend == Backend::Cuda {
             crate::cuda::require().map_err(unavailable)?;
         }
-        let (device, description, _) = named(device.clone(), false).map_err(unavailable)?;
-        Gpu::on(device, description, name).map_err(unavailable)
+        let description = name_of(device).map_err(unavailable)?;
+        Gpu::on(device.clone(), description, name).map_err(unavailable)
     }
 
     fn on(device: cubecl::Device, description: String, name: DeviceName) -> Result<Gpu, String> {
@@ -235,16 +236,17 @@ impl Gpu {
 
 pub(crate) fn find(backend: Backend) -> Result<Vec<Device>, String> {
     let found = list(backend)?.into_iter().enumerate();
-    let found = found.map(|(index, (_, description, is_cpu))| Device {
+    let found = found.map(|(index, (device, is_cpu))| Device {
         name: DeviceName { backend, index },
-        description,
+        // One that is broken, or taken by others, does not keep the others from being used.
+        description: name_of(&device).unwrap_or_else(|reason| format!("cannot be used: {reason}")),
         is_cpu,
     });
     Ok(found.collect())
 }
 
-/// A device, the driver's name for it, and whether it is a CPU.
-type Found = (cubecl::Device, String, bool);
+/// A device, and whether it is a CPU.
+type Found = (cubecl::Device, bool);
 
 fn list(backend: Backend) -> Result<Vec<Found>, String> {
     check_process()?;
@@ -281,10 +283,12 @@ pub(crate) fn library(names: &[&str]) -> Option<libloading::Library> {
 fn cuda() -> Result<Vec<Found>, String> {
     crate::cuda::require()?;
     let all = cubecl::Device::enumerate_all();
-    let all = all
+    let cuda = |device: &cubecl::Device| matches!(device, cubecl::Device::Cuda(_));
+    Ok(all
         .into_iter()
-        .filter(|device| matches!(device, cubecl::Device::Cuda(_)));
-    all.map(|device| named(device, false)).collect()
+        .filter(cuda)
+        .map(|device| (device, false))
+        .collect())
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -305,7 +309,7 @@ fn vulkan() -> Result<Vec<Found>, String> {
         };
         let is_cpu = is_cpu(&device);
         if let Ok(device) = device.on(WgpuBackend::Vulkan) {
-            found.push(named(device, is_cpu)?);
+            found.push((device, is_cpu));
         }
     }
     Ok(found)
@@ -323,9 +327,9 @@ fn vulkan() -> Result<Vec<Found>, String> {
     Ok(Vec::new())
 }
 
-fn named(device: cubecl::Device, is_cpu: bool) -> Result<Found, String> {
-    let name = answered(|| Ok::<_, String>(device.client().properties().identity.name.clone()))?;
-    Ok((device, name, is_cpu))
+/// The driver's name for a device. This opens it, which takes some of its memory.
+fn name_of(device: &cubecl::Device) -> Result<String, String> {
+    answered(|| Ok::<_, String>(device.client().properties().identity.name.clone()))
 }
 
 #[cfg(test)]

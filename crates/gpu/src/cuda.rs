@@ -67,6 +67,12 @@ fn version(driver: &libloading::Library) -> Option<Version> {
 /// the driver, which would reject its code; NVRTC 13 does not support GPUs before Turing.
 fn install(driver: Option<Version>) -> String {
     let Version { major, minor } = driver.unwrap_or(Version { major: 12, minor: 0 });
+    if major < 12 {
+        return format!(
+            "install a driver of CUDA 12 or newer, 525.60 at least: this one is of CUDA {major}.{minor}, and the NVRTC that is \
+             loaded here is 12 or 13, which must not be newer than the driver"
+        );
+    }
     let below = minor + 1;
     let (packages, libraries, headers) = match major {
         13.. => (
@@ -115,6 +121,11 @@ mod tests {
         assert!(new.contains("'nvidia-cuda-nvrtc<13.1'"), "{new}");
         assert!(new.contains("V100, nvidia-cuda-nvrtc-cu12"), "{new}");
         assert!(new.contains("nvidia/cu13/lib"), "{new}");
+        let old = at(11, 8);
+        assert!(
+            old.contains("525.60") && old.contains("CUDA 11.8") && !old.contains("pip"),
+            "{old}"
+        );
         let unknown = install(None);
         assert!(unknown.contains("nvidia-cuda-nvrtc-cu12"), "{unknown}");
     }

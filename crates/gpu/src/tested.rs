@@ -1,8 +1,8 @@
-//! The device that tests run on, and regions that they decode.
+//! The device that tests run on, regions that they decode, and blocks to compare.
 
 use crate::{Backend, DeviceName, Gpu, devices_of};
 use proptest::prelude::*;
-use stokehold_jpeg::{Header, Region};
+use stokehold_jpeg::{ComponentBlocks, Header, Region};
 
 /// CUDA if that is compiled in, else Vulkan.
 const TESTED: Backend = match cfg!(feature = "cuda") {
@@ -36,4 +36,16 @@ pub(crate) fn part(header: &Header, [x, y, width, height]: [f64; 4]) -> Region {
 /// Four such numbers.
 pub(crate) fn cuts() -> impl Strategy<Value = [f64; 4]> {
     [0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0]
+}
+
+/// Whole blocks; of those that become one sample, the first coefficients.
+pub(crate) fn unpack(component: &ComponentBlocks<'_>) -> Vec<[i16; 64]> {
+    let blocks = component.heads.iter().map(|head| {
+        let (mut block, mut values) = ([0; 64], component.values[head.first as usize..].iter());
+        for place in (0..64).filter(|place| head.mask >> place & 1 == 1) {
+            block[place] = *values.next().expect("a value");
+        }
+        block
+    });
+    blocks.collect()
 }

@@ -311,14 +311,16 @@ impl FeedBatches {
 }
 
 impl FeedBatches {
-    /// As [`Batches::next_within`]; batches of a device are waited for.
+    /// As [`Batches::next_within`].
     pub(crate) fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<FedBatch, TrainError>>> {
         match &mut self.kind {
             BatchesKind::Cpu(batches) => batches
                 .next_within(patience)
                 .map(|next| next.map(|batch| fed(batch, self.normalize.as_ref()))),
             #[cfg(feature = "gpu")]
-            BatchesKind::Gpu(_) => Poll::Ready(self.next()),
+            BatchesKind::Gpu(batches) => batches
+                .next_within(patience)
+                .map(|next| next.map(|batch| batch.map(FedBatch::from).map_err(TrainError::from))),
         }
     }
 }

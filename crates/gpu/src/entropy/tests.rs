@@ -3,14 +3,14 @@
 use super::kernels::UNSYNCHRONISED;
 use super::*;
 use crate::coefficients::Faults;
-use crate::tested::{cuts, gpu, part};
+use crate::tested::{cuts, gpu, part, unpack};
 use crate::words::Words;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use std::fmt;
 use std::path::PathBuf;
 use stokehold_jpeg::{
-    ComponentBlocks, Decoder, Header, Input, Metadata, Region, RowIndex, Scale, TranscodeOptions, transcode,
+    Decoder, Header, Input, Metadata, Region, RowIndex, Scale, TranscodeOptions, transcode,
 };
 
 #[path = "../../../jpeg/tests/it/writer.rs"]
@@ -48,18 +48,6 @@ impl Case {
             tables: None,
         }
     }
-}
-
-/// Whole blocks; of those that become one sample, the first coefficients.
-fn unpack(component: &ComponentBlocks<'_>) -> Vec<[i16; 64]> {
-    let blocks = component.heads.iter().map(|head| {
-        let (mut block, mut values) = ([0; 64], component.values[head.first as usize..].iter());
-        for place in (0..64).filter(|place| head.mask >> place & 1 == 1) {
-            block[place] = *values.next().expect("a value");
-        }
-        block
-    });
-    blocks.collect()
 }
 
 /// What became of the cases of a batch.

@@ -9,6 +9,9 @@ use cubecl::prelude::*;
 /// Units of a cube that sums over an image.
 pub(crate) const SUMMING: u32 = 256;
 
+/// Cubes of a launch over the pixels of an image, at most; each goes on where the others end. Vulkan promises 65,535.
+pub(crate) const MOST_CUBES: u32 = 1 << 15;
+
 /// Parts of an image whose levels are counted by themselves.
 pub(crate) const COUNTING: u32 = 64;
 
@@ -194,8 +197,8 @@ pub(crate) fn mean(words: &[u32], pixels: &mut [u32], records: u32, images: u32)
 #[cube(launch)]
 pub(crate) fn contrast(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
     let record = records + 7 * CUBE_POS_Y;
-    let at = CUBE_POS_X * 256 + UNIT_POS;
-    if at < word(words, record + 1) {
+    let mut at = CUBE_POS_X * 256 + UNIT_POS;
+    while at < word(words, record + 1) {
         let pixel = held(pixels, word(words, record) + at);
         let mean = i32::reinterpret(held(pixels, word(words, record + 2)) & 255);
         let factor = float(words, record + 3);
@@ -208,6 +211,7 @@ pub(crate) fn contrast(words: &[u32], hues: &[u8], pixels: &mut [u32], records: 
         let count = word(words, record + 6);
         let done = apply_points(words, hues, points, count, blended, zero);
         write(pixels, word(words, record + 4) + at, done);
+        at += CUBE_COUNT_X * 256;
     }
 }
 
@@ -296,8 +300,8 @@ pub(crate) fn tables(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u3
 #[cube(launch)]
 pub(crate) fn look_up(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
     let record = records + 6u32 * CUBE_POS_Y;
-    let at = CUBE_POS_X * 256 + UNIT_POS;
-    if at < word(words, record + 1) {
+    let mut at = CUBE_POS_X * 256 + UNIT_POS;
+    while at < word(words, record + 1) {
         let pixel = held(pixels, word(words, record) + at);
         let tables = word(words, record + 2);
         let red = held(pixels, tables + (pixel & 255)) & 255;
@@ -311,5 +315,6 @@ pub(crate) fn look_up(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u
         let points = word(words, record + 4);
         let done = apply_points(words, hues, points, word(words, record + 5), levels, zero);
         write(pixels, word(words, record + 3) + at, done);
+        at += CUBE_COUNT_X * 256;
     }
 }

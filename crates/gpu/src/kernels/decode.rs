@@ -21,7 +21,7 @@ pub(crate) const TRANSFORMED: u32 = 64;
 #[cube(launch)]
 pub(crate) fn unpack(words: &[u32], coefficients: &mut [i16], table: u32) {
     let record = table + RECORD * CUBE_POS_Y;
-    let block = 4 * CUBE_POS_X + UNIT_POS / 64;
+    let block = UNPACKED * CUBE_POS_X + UNIT_POS / 64;
     let k = UNIT_POS % 64;
     if block < word(words, record + 1) {
         let head = word(words, record) + 3 * block;
@@ -52,7 +52,7 @@ pub(crate) fn unpack(words: &[u32], coefficients: &mut [i16], table: u32) {
 #[cube(launch)]
 pub(crate) fn transform(words: &[u32], coefficients: &[i16], planes: &mut [u8], table: u32) {
     let record = table + RECORD * CUBE_POS_Y;
-    let block = 64 * CUBE_POS_X + UNIT_POS;
+    let block = TRANSFORMED * CUBE_POS_X + UNIT_POS;
     if block < word(words, record + 1) {
         let first = 64 * (word(words, record + 2) + block);
         let steps = word(words, record + 3);

@@ -15,13 +15,13 @@
 
 use crate::kernels::{cube_number, held, read, word, wrapped, write};
 use cubecl::prelude::*;
-use stokehold_jpeg::{TOKEN_BITS, TYPE_CAPS};
+use stokehold_jpeg::{PACKED_LANES, PACKED_VECTORS, TOKEN_BITS, TYPE_CAPS};
 
 /// Lanes of a step, and units of a cube.
-pub(crate) const LANES: u32 = 32;
+pub(crate) const LANES: u32 = PACKED_LANES as u32;
 
 /// Vectors of states, at most.
-const VECTORS: u32 = 4;
+const VECTORS: u32 = PACKED_VECTORS as u32;
 
 /// Types, tokens, and bins of a distribution.
 pub(crate) const SYMBOLS: u32 = TOKEN_BITS.len() as u32;

@@ -2,15 +2,14 @@
 
 use super::*;
 use crate::coefficients::Faults;
-use crate::tested::{cuts, gpu, part};
+use crate::tested::{cuts, gpu, part, unpack};
 use crate::words::Words;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 use stokehold_jpeg::{
-    ComponentBlocks, Decoder, Header, Input, Metadata, PackSample, PackTables, Packer, Region, Scale,
-    TranscodeOptions,
+    Decoder, Header, Input, Metadata, PackSample, PackTables, Packer, Region, Scale, TranscodeOptions,
 };
 
 const SCALES: [Scale; 4] = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth];
@@ -105,18 +104,6 @@ fn check(gpu: &Gpu, cases: &[Case]) -> Tally {
         tally.exact += 1;
     }
     tally
-}
-
-/// Whole blocks; of those that become one sample, the first coefficients.
-fn unpack(component: &ComponentBlocks<'_>) -> Vec<[i16; 64]> {
-    let blocks = component.heads.iter().map(|head| {
-        let (mut block, mut values) = ([0; 64], component.values[head.first as usize..].iter());
-        for place in (0..64).filter(|place| head.mask >> place & 1 == 1) {
-            block[place] = *values.next().expect("a value");
-        }
-        block
-    });
-    blocks.collect()
 }
 
 /// A picture with edges, gradients and noise, and what becomes of it as a JPEG.

@@ -318,10 +318,11 @@ fn no_kernel_has_merged_flushed_or_approximate_floats() {
         for line in text.lines().map(str::trim) {
             let instruction = line.split_whitespace().find(|word| !word.starts_with('@'));
             let words: Vec<&str> = instruction.unwrap_or_default().split('.').collect();
-            products += usize::from(
-                words.first() == Some(&"mul") && words.last().is_some_and(|ty| ty.starts_with("f32")),
-            );
-            let is_bad = words[0] == "fma" || words.contains(&"ftz") || words.contains(&"approx");
+            let is_float = words.last().is_some_and(|ty| ty.starts_with('f'));
+            products += usize::from(words[0] == "mul" && is_float);
+            let is_merged = words[0] == "fma" || (words[0] == "mad" && is_float);
+            let is_rough = ["ftz", "approx", "full"].iter().any(|word| words.contains(word)) && is_float;
+            let is_bad = is_merged || is_rough;
             assert!(!is_bad, "{line}");
         }
     }

@@ -81,12 +81,12 @@ use std::sync::Arc;
 use tables::CLASSES;
 use tokens::MOST;
 
-/// Lanes of a step.
-const LANES: usize = 32;
+/// Lanes of a step of a packed image's coder.
+pub const LANES: usize = 32;
 /// Blocks of a class in a group, at most.
 const MOST_BLOCKS: usize = u16::MAX as usize;
-/// Vectors of states, at most.
-const VECTORS: usize = 4;
+/// Vectors of states of a packed image's coder, at most; each has [`LANES`](crate::PACKED_LANES) of them.
+pub const VECTORS: usize = 4;
 
 /// The class of a component: chrominance is 1, everything else 0.
 fn class_of(color: ColorModel, component: usize) -> usize {
