@@ -5,7 +5,7 @@ use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stokehold_jpeg::PackTables;
+use stokehold_jpeg::{PackTables, packed_is_fast};
 use stokehold_storage::shard::Baked;
 use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
 use xxhash_rust::xxh3::xxh3_128;
@@ -101,7 +101,12 @@ impl Cached {
         &*self.progress.source
     }
 
+    /// The key of a sample that is for the cache. Where packed images are read slower than JPEGs, no file of this machine is, though
+    /// another machine may have packed it.
     fn key(&self, sample: usize) -> Option<Key> {
+        if self.source().reach() == 0 && !packed_is_fast() {
+            return None;
+        }
         let mut scratch = Vec::with_capacity(256);
         key_of(self.source(), sample, &mut scratch)
     }
@@ -154,12 +159,13 @@ impl Source for Cached {
         if self.process != process::id() {
             return self.source().read(sample, into);
         }
+        let packing = &self.cache.packing;
         let fetched = self.was_fetched(sample);
         // Asked for now, and not kept from when it was announced: that may be epochs ago.
         let Some(key) = self.key(sample) else {
+            packing.pass();
             return self.source().read(sample, into);
         };
-        let packing = &self.cache.packing;
         let hit = !fetched && packing.store().read(key, into);
         packing.count(hit);
         if !hit {

@@ -62,6 +62,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 use stokehold_base::size::parse_size;
+use stokehold_jpeg::packed_is_fast;
 use stokehold_storage::Source;
 
 pub use cached::Cached;
@@ -164,6 +165,10 @@ pub struct CacheFacts {
     pub hits: u64,
     /// Samples that were read from their source.
     pub misses: u64,
+    /// Samples that were read past it: of shards, which are prepared already; URIs of a list; files that were changed less than two seconds before;
+    /// and, on a processor without AVX2, all files of this machine, whose JPEGs it reads faster than packed ones.
+    #[serde(default)]
+    pub passed: u64,
     /// Samples that were added.
     pub added: u64,
     /// Samples that it does not keep: they cannot be packed, or packed they would be too large.
@@ -190,6 +195,17 @@ impl fmt::Display for CacheFacts {
             self.hits,
             self.dir.display()
         )?;
+        if self.passed > 0 {
+            let why = match packed_is_fast() {
+                true => {
+                    "of shards, which are prepared already, of a list's URIs, or of files that were just changed"
+                }
+                false => {
+                    "of shards, or of files of this machine, whose processor has no AVX2 and reads JPEGs faster"
+                }
+            };
+            write!(f, "; {} reads past it: {why}", self.passed)?;
+        }
         if self.added > 0 {
             write!(
                 f,

@@ -44,6 +44,7 @@ struct Shared {
     resting: AtomicIsize,
     hits: AtomicU64,
     misses: AtomicU64,
+    passed: AtomicU64,
     added: AtomicU64,
     refused: AtomicU64,
     file_bytes: AtomicU64,
@@ -83,6 +84,7 @@ impl Packing {
                 resting: AtomicIsize::new(0),
                 hits: AtomicU64::new(0),
                 misses: AtomicU64::new(0),
+                passed: AtomicU64::new(0),
                 added: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
                 file_bytes: AtomicU64::new(0),
@@ -110,6 +112,11 @@ impl Packing {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A sample was read that has no key.
+    pub fn pass(&self) {
+        self.shared.passed.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn facts(&self) -> CacheFacts {
         let shared = &*self.shared;
         let (added_bytes, damaged) = shared.store.counts();
@@ -120,6 +127,7 @@ impl Packing {
             limit: shared.store.limit(),
             hits: count(&shared.hits),
             misses: count(&shared.misses),
+            passed: count(&shared.passed),
             added: count(&shared.added),
             refused: count(&shared.refused),
             file_bytes: count(&shared.file_bytes),

@@ -30,7 +30,7 @@
 //!
 //! - Buffers that a program cuts out of one allocation, as CubeCL does: there are no guards between them, and one that is
 //!   used again holds what was in it. Up to 255 bytes behind an allocation can be written, too, for it ends at a multiple of 256.
-//! - Functions that an older driver lacks: all are there whatever `CUDA_ON_CPU_DRIVER` says, which is only about PTX.
+//! - Which functions a driver has: CUDA 12.0 had all that are here, whatever `CUDA_ON_CPU_DRIVER` says, which is only about PTX.
 //! - Addresses of the host's own memory, or of another device's: they are memory of this process, too, and are read and written.
 //! - An access to a page that is not there ends the program by SIGSEGV, not with an error of CUDA.
 //! - A thread that spins until another one writes: it never stops, and the test hangs.

@@ -186,6 +186,24 @@ fn the_second_epoch_reads_packed_images_of_the_same_pixels() {
 }
 
 #[test]
+fn reads_past_it_are_counted_with_the_reason() {
+    let (data, dir) = (young_folder(3), tempfile::tempdir().unwrap());
+    let cache = open(dir.path(), PLENTY);
+    contents(&*cache.of(counted(data.path(), 0)));
+    let facts = cache.facts();
+    assert_eq!(
+        (facts.hits, facts.misses, facts.passed, facts.added),
+        (0, 0, 3, 0)
+    );
+    let why = match stokehold_jpeg::packed_is_fast() {
+        true => "files that were just changed",
+        false => "AVX2",
+    };
+    let line = facts.to_string();
+    assert!(line.contains("3 reads past it") && line.contains(why), "{line}");
+}
+
+#[test]
 fn another_process_reads_what_one_has_packed_also_while_it_goes_on() {
     if !packs() {
         return;

@@ -337,7 +337,7 @@ entries! {
     }
 
     /// The time between two events, milliseconds.
-    fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         let time = |event: *mut c_void| driver.events.get(&(event as u64)).and_then(|event| event.time);
@@ -347,16 +347,6 @@ entries! {
         let between = end.saturating_duration_since(start).as_secs_f32() * 1e3;
         // SAFETY: the caller's pointer.
         unsafe { give(milliseconds, between) }
-    }
-
-    /// The same under its old name.
-    fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
-        // SAFETY: the caller's pointers.
-        let status = Status(unsafe { cuEventElapsedTime_v2(milliseconds, start, end) });
-        match status {
-            Status::SUCCESS => Ok(()),
-            status => refuse(status, "no time between these events"),
-        }
     }
 
     /// Memory of the current device.
