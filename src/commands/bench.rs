@@ -161,6 +161,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     for &workers in &args.workers {
         let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers, servers.as_ref())?;
         let first = bench.pass()?;
+        let left_out = source.len() - first.images.min(source.len());
+        if left_out > first.images {
+            let reason = format!(
+                "{left_out} of {} images cannot be loaded (the warnings say why); a rate of the others says little",
+                source.len()
+            );
+            return Err(reason.into());
+        }
         let passes = (0..args.passes)
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;

@@ -124,6 +124,18 @@ fn mistakes_exit_with_2() {
 }
 
 #[test]
+fn a_rate_of_the_few_images_that_load_is_none() {
+    let dir = images();
+    for name in 2..6 {
+        fs::write(dir.path().join(format!("{name}.jpg")), [0xFF, 0xD8, 0xFF]).unwrap();
+    }
+    let output = bench(dir.path(), &["--passes", "1"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("4 of 6 images cannot be loaded"), "{said}");
+}
+
+#[test]
 fn the_type_of_the_numbers_is_recorded_and_memory_with_it() {
     let dir = images();
     for sample_type in ["f32", "f16", "bf16", "u8"] {
