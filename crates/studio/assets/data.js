@@ -10,7 +10,7 @@ const LOOK = 700;
 
 export const noFolder = () => el("p", { class: "note" }, "This studio has no folder of images. Begin it with ", el("code", {}, "stokehold studio --data DIR"), ".");
 
-// A picture of a sample, or why there is none.
+// A picture of a sample, or why there is none. `name` is empty where the name stands beside it.
 export function picture(asked, name, large) {
   const holder = el("span", { class: large ? "thumb large" : "thumb" });
   const address = `/api/data/picture?${new URLSearchParams({ ...asked, ...(large ? { large: true } : {}) })}`;
@@ -152,7 +152,7 @@ function dataset(main, key, about) {
       !set.pixels && set.class_count > 1 && select("Class", "class", [["", "all classes"], ...set.classes.map(([name], at) => [String(at), name])], only))),
     el("ul", { class: "samples" }, page.rows.map((row) => el("li", {},
       el("a", { href: `/workbench?${new URLSearchParams({ key, part, sample: row.sample })}`, title: `${row.name}: to the workbench` },
-        picture({ key, part, sample: row.sample, version: row.version }, row.name), el("span", { class: "name" }, row.name))))),
+        picture({ key, part, sample: row.sample, version: row.version }, ""), el("span", { class: "name" }, row.name))))),
     page.total === 0 && el("p", { class: "note" }, "There are none."),
     el("p", { class: "turn" }, turn("Before", Math.max(0, first - COUNT), first > 0), el("span", { id: "range" }, page.total ? `${first + 1} to ${last} of ${page.total}` : ""), turn("After", first + COUNT, last < page.total)));
   }

@@ -37,6 +37,8 @@ export function guessed(text) {
   try { return JSON.parse(text); } catch { return text; }
 }
 export const typed = (value) => (value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value));
+// A default, in the seven digits that a 32-bit number has.
+const usual = (value) => typed(value === undefined ? value : JSON.parse(JSON.stringify(value), (_, one) => (typeof one === "number" ? Number(one.toPrecision(7)) : one)));
 
 // The fields of an object's properties. `value` is the object that they change; `changed` is told after each change.
 export function fields(schema, root, value, changed, id, names) {
@@ -58,8 +60,8 @@ function field(name, schema, root, value, changed, id, isRequired) {
   const type = typeOf(schema);
   const choice = words(schema);
   if (choice) {
-    const usual = schema.default === undefined ? "left out" : `${schema.default} (default)`;
-    const options = [el("option", { value: "" }, usual), choice.filter(([word]) => word !== schema.default).map(([word, said]) =>
+    const none = schema.default === undefined ? "left out" : `${schema.default} (default)`;
+    const options = [el("option", { value: "" }, none), choice.filter(([word]) => word !== schema.default).map(([word, said]) =>
       el("option", { value: word, selected: value[name] === word, title: said || null }, word))];
     return one(el("select", { ...attributes, onchange: (event) => put(value, name, event.target.value, changed) }, options));
   }
@@ -71,11 +73,11 @@ function field(name, schema, root, value, changed, id, isRequired) {
   }
   if (type === "integer" || type === "number") {
     const input = el("input", { ...attributes, type: "text", inputmode: type === "integer" ? "numeric" : "decimal", value: typed(value[name]),
-      placeholder: typed(schema.default) || null, oninput: (event) => put(value, name, event.target.value === "" ? undefined : guessed(event.target.value), changed) });
+      placeholder: usual(schema.default) || null, oninput: (event) => put(value, name, event.target.value === "" ? undefined : guessed(event.target.value), changed) });
     return one(input);
   }
   if (type === "string") {
-    return one(el("input", { ...attributes, type: "text", value: typed(value[name]), placeholder: typed(schema.default) || null,
+    return one(el("input", { ...attributes, type: "text", value: typed(value[name]), placeholder: usual(schema.default) || null,
       oninput: (event) => put(value, name, event.target.value, changed) }));
   }
   if (type === "object" && schema.properties) return group(name, schema, root, value, changed, id, about);
@@ -88,7 +90,7 @@ function field(name, schema, root, value, changed, id, isRequired) {
     return one(input);
   }
   // A number or a list of numbers, and their like.
-  return one(el("input", { ...attributes, type: "text", value: typed(value[name]), placeholder: typed(schema.default) || null,
+  return one(el("input", { ...attributes, type: "text", value: typed(value[name]), placeholder: usual(schema.default) || null,
     oninput: (event) => put(value, name, event.target.value.trim() ? guessed(event.target.value) : undefined, changed) }));
 }
 

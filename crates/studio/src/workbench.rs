@@ -374,6 +374,7 @@ fn literal(value: &Value) -> String {
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
         Value::Null => "None".to_owned(),
+        Value::Array(all) if all.len() == 1 => format!("({},)", literal(&all[0])),
         Value::Array(all) => format!("({})", all.iter().map(literal).collect::<Vec<_>>().join(", ")),
         other => other.to_string(),
     }
