@@ -11,8 +11,9 @@ import study from "./study.js";
 import start from "./start.js";
 import data from "./data.js";
 import workbench from "./workbench.js";
+import results from "./results.js";
 
-const PAGES = { "/": home, "/runs": runs, "/run": run, "/compare": compare, "/studies": studies, "/study": study, "/start": start, "/data": data, "/workbench": workbench };
+const PAGES = { "/": home, "/runs": runs, "/run": run, "/compare": compare, "/studies": studies, "/study": study, "/start": start, "/data": data, "/workbench": workbench, "/results": results };
 const UNDER = { "/run": "/runs", "/compare": "/runs", "/study": "/studies", "/workbench": "/data" };
 const main = document.getElementById("main");
 let leave = null, visit = 0;
@@ -26,6 +27,11 @@ if (new URLSearchParams(location.search).has("token")) {
 }
 
 const session = ask("/api/session").catch(() => ({ read_only: true, places: [] }));
+
+// What cannot be done here is not offered.
+session.then((known) => {
+  if (!known.can_start) document.querySelector('nav.top [data-page="/start"]').hidden = true;
+});
 
 async function show(moved) {
   const own = ++visit;

@@ -27,7 +27,7 @@ use crate::judge::Judge;
 use crate::live::{At, Lives};
 use crate::places::{Found, Lost, Places};
 use crate::server::{Action, Peer};
-use crate::{assets, data, log, start, study, text, workbench};
+use crate::{assets, data, log, results, start, study, text, workbench};
 
 /// The largest body of a request, bytes.
 const BODY: usize = 64 << 10;
@@ -136,6 +136,7 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/study", page.clone())
         .route("/start", page.clone())
         .route("/data", page.clone())
+        .route("/results", page.clone())
         .route("/workbench", page)
         .route("/assets/{name}", get(asset))
         .route("/api/session", get(session))
@@ -152,6 +153,7 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/api/profiler", post(profiler))
         .merge(start::routes())
         .merge(data::routes())
+        .merge(results::routes())
         .merge(workbench::routes())
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
         .layer(DefaultBodyLimit::max(BODY))

@@ -15,7 +15,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// The modules.
-const MODULES: [(&str, &str); 15] = [
+const MODULES: [(&str, &str); 16] = [
     ("app.js", include_str!("../assets/app.js")),
     ("chart.js", include_str!("../assets/chart.js")),
     ("compare.js", include_str!("../assets/compare.js")),
@@ -24,6 +24,7 @@ const MODULES: [(&str, &str); 15] = [
     ("form.js", include_str!("../assets/form.js")),
     ("home.js", include_str!("../assets/home.js")),
     ("net.js", include_str!("../assets/net.js")),
+    ("results.js", include_str!("../assets/results.js")),
     ("run.js", include_str!("../assets/run.js")),
     ("runs.js", include_str!("../assets/runs.js")),
     ("start.js", include_str!("../assets/start.js")),

@@ -7,7 +7,7 @@
 //! # What bounds the work
 //! | what | bound |
 //! |---|---|
-//! | data sets that are kept open | 2, looked at again after a minute |
+//! | data sets that are kept open | 2; a page lists them anew after a minute |
 //! | samples of an answer | 100 |
 //! | images that are decoded for pictures and draws | 2 at a time, of at most 2^25 pixels |
 //! | examinations, which decode every file | 1 at a time, on half of the cores; the last 4 reports are kept |
@@ -206,7 +206,6 @@ impl Data {
     pub fn set(&self, key: &str) -> Result<Arc<Dataset>, Refusal> {
         let folder = self.folder(key).map_err(|lost| Refusal::lost(key, &lost))?;
         let mut open = lock(&self.open);
-        open.retain(|one| one.opened.elapsed() < FRESH);
         if let Some(known) = open.iter().find(|one| one.key == key) {
             return Ok(Arc::clone(&known.set));
         }
@@ -236,6 +235,12 @@ impl Data {
             open.pop_front();
         }
         Ok(set)
+    }
+
+    /// Forgets a data set that was listed some time ago, so that the next look lists it anew. Pages ask for that once, so that
+    /// the numbers of their samples stay.
+    fn refresh(&self, key: &str) {
+        lock(&self.open).retain(|one| one.key != key || one.opened.elapsed() < FRESH);
     }
 
     /// Reads a sample, whose file is of the given folders and not too large to be decoded here.
@@ -347,6 +352,7 @@ async fn about(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answe
             return Ok(json!({ "places": places }));
         }
         let folder = data.folder(&key).map_err(|lost| Refusal::lost(&key, &lost))?;
+        data.refresh(&key);
         let (set, problem) = match data.set(&key) {
             Ok(set) => (Some(facts(&set)), None),
             Err(Refusal(_, reason)) => (None, Some(reason)),
@@ -534,6 +540,7 @@ async fn begin(
     act_for(site, peer, format!("examine {key}"), move |site| {
         let data = &site.data;
         let folder = data.folder(&key).map_err(|lost| Refusal::lost(&key, &lost))?;
+        data.refresh(&key);
         let set = data.set(&key)?;
         let mut all = lock(&data.examined);
         if let Some(running) = all.iter().find(|one| lock(&one.report).is_none()) {

@@ -39,6 +39,8 @@
 //! | curves of a run that somebody looks at | 64 curves of 8192 points, and the last 20 000 points as they came |
 //! | a log | 256 kB an answer; lines are cut at 4 kB |
 //! | judgements and heat maps | made one at a time, the last 8 are kept |
+//! | data sets that somebody looks at | 2, about 100 bytes an image |
+//! | images that are decoded | 2 at a time, of at most 2^25 pixels |
 //! | connections | 256 |
 //! | a request's body | 64 kB |
 //!
@@ -78,6 +80,7 @@
 
 mod api;
 mod assets;
+mod below;
 mod data;
 mod error;
 mod guard;
@@ -86,6 +89,7 @@ mod judge;
 mod live;
 mod log;
 mod places;
+mod results;
 mod server;
 mod start;
 mod study;

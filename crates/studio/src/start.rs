@@ -11,10 +11,7 @@
 //! It is what `stokehold job run --detach` does, by the same functions. A job file names the program to run. So whoever may start
 //! jobs here may run programs as the studio's user, and a read-only studio answers none of these requests.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use axum::extract::{Extension, Query, State};
 use axum::http::StatusCode;
@@ -25,15 +22,14 @@ use serde_json::{Map, Value, json};
 use stokehold_jobs::{Job, JobError, Store};
 
 use crate::api::{Answer, Refusal, Shared, Site, act_for, blocking};
-use crate::places::{Lost, Place};
+use crate::places::Lost;
 use crate::server::Peer;
-use crate::text;
+use crate::{below, text};
 
 /// The largest job file, bytes: less than a request may have, in which its quotes and lines are escaped.
 const LARGEST: u64 = 32 << 10;
-/// Job files that are listed, entries of folders that are looked at for them, and how deep.
+/// Job files that are listed, and how deep below the folders they lie.
 const FILES: usize = 200;
-const ENTRIES: usize = 20_000;
 const DEPTH: usize = 4;
 /// The most characters of a reason: an unknown key's has the names of all known ones.
 const REASON: usize = 1500;
@@ -106,48 +102,12 @@ struct Fault {
 async fn files(State(site): Shared) -> Answer {
     blocking(move || {
         allowed(&site)?;
-        let mut budget = ENTRIES;
-        let mut found = BTreeSet::new();
-        for place in site.places.iter() {
-            job_files(place, &mut budget, &mut found);
-        }
-        let is_whole = budget > 0 && found.len() <= FILES;
-        let found: Vec<&String> = found.iter().take(FILES).collect();
-        Ok(json!({"files": found, "whole": is_whole}))
+        let is_wanted = |path: &Path| below::text(path, LARGEST).is_ok_and(|text| is_job(&text));
+        let (files, is_whole) = below::find(&site.places, ".toml", DEPTH, FILES, &is_wanted);
+        Ok(json!({"files": files, "whole": is_whole}))
     })
     .await?
     .map(Json)
-}
-
-/// Looks for job files in a place, the folders near its root first. Links to folders are not followed.
-fn job_files(place: &Place, budget: &mut usize, found: &mut BTreeSet<String>) {
-    let mut folders = VecDeque::from([(PathBuf::new(), 0)]);
-    while let Some((below, depth)) = folders.pop_front() {
-        for entry in fs::read_dir(place.path.join(&below))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if *budget == 0 || found.len() > FILES {
-                return;
-            }
-            *budget -= 1;
-            let path = below.join(entry.file_name());
-            let Some(name) = path.to_str().map(|path| format!("{}/{path}", place.id)) else {
-                continue;
-            };
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && depth < DEPTH => folders.push_back((path, depth + 1)),
-                Ok(kind) if !kind.is_dir() && name.ends_with(".toml") => {
-                    if file_of(place, &path).is_ok_and(|file| content(&file).is_ok_and(|text| is_job(&text)))
-                    {
-                        found.insert(name);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
 }
 
 /// Whether a text is that of a job file, perhaps one with faults.
@@ -160,47 +120,15 @@ fn is_job(text: &str) -> bool {
     }
 }
 
-/// The file at a path below a place.
-fn file_of(place: &Place, below: &Path) -> Result<PathBuf, Lost> {
-    let mut parts = below.components();
-    if below.as_os_str().is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-        return Err(Lost::Missing);
-    }
-    let path = place.path.join(below);
-    let root = place.path.canonicalize().map_err(|_| Lost::Missing)?;
-    let real = path.canonicalize().map_err(|_| Lost::Missing)?;
-    match real.starts_with(root) {
-        true if real.is_file() => Ok(path),
-        true => Err(Lost::Missing),
-        false => Err(Lost::Outside),
-    }
-}
-
-fn content(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let mut file = File::open(path)?.take(LARGEST + 1);
-    file.read_to_string(&mut text)?;
-    match text.len() as u64 > LARGEST {
-        true => Err(std::io::Error::other(format!(
-            "it is larger than {LARGEST} bytes, which no job file is"
-        ))),
-        false => Ok(text),
-    }
-}
-
 /// The job file of a name `PLACE/PATH`.
 fn named(site: &Site, name: &str) -> Result<PathBuf, Refusal> {
-    let lost = |lost| Refusal::lost(name, &lost);
-    let (id, below) = name.split_once('/').ok_or(Lost::Missing).map_err(lost)?;
-    let place = site.places.iter().find(|place| place.id == id);
-    let place = place.ok_or(Lost::Missing).map_err(lost)?;
-    if !below.ends_with(".toml") || below.contains('\0') {
+    if !name.ends_with(".toml") {
         return Err(Refusal(
             StatusCode::BAD_REQUEST,
             "a job file's name ends in .toml".to_owned(),
         ));
     }
-    file_of(place, Path::new(below)).map_err(lost)
+    below::named(&site.places, name).map_err(|lost| Refusal::lost(name, &lost))
 }
 
 /// A past job.
@@ -216,7 +144,7 @@ async fn source(State(site): Shared, Query(from): Query<From>) -> Answer {
         let text = match &from {
             From { file: Some(name), .. } => {
                 let path = named(&site, name)?;
-                content(&path).map_err(|error| {
+                below::text(&path, LARGEST).map_err(|error| {
                     Refusal(StatusCode::BAD_REQUEST, format!("{}: {error}", path.display()))
                 })?
             }
@@ -321,7 +249,11 @@ async fn start(State(site): Shared, Extension(peer): Extension<Peer>, Json(asked
         let job = job_of(store, site, &text, &asked.from)?.map_err(wrong)?;
         let name = store.create(&job).map_err(refused)?;
         let program = site.program.as_deref().unwrap_or(Path::new("stokehold"));
-        let mut runner = store.start(&name, program, false).map_err(refused)?;
+        let failed = |error: JobError| {
+            let reason = format!("the job {name} is made, and cannot be started: {error}");
+            Refusal(StatusCode::UNPROCESSABLE_ENTITY, text::short(&reason, REASON))
+        };
+        let mut runner = store.start(&name, program, false).map_err(failed)?;
         // A process that has ended stays in the table of processes until its parent asks.
         std::thread::spawn(move || runner.wait());
         let key = format!("jobs/{name}");

@@ -22,7 +22,7 @@ pub fn photos() -> (TempDir, PathBuf) {
         classes: 2,
         ..SynthOptions::default()
     };
-    generate(&data.join("flowers"), &options, &mut |_, _| {}).unwrap();
+    generate(data.join("flowers"), &options, &mut |_, _| {}).unwrap();
     let broken = data.join("flowers/train").join(HOSTILE);
     fs::create_dir_all(&broken).unwrap();
     fs::write(

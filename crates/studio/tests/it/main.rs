@@ -3,6 +3,7 @@
 mod browser;
 mod data;
 mod live;
+mod results;
 mod robust;
 mod security;
 mod start;

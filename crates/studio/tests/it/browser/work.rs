@@ -8,6 +8,7 @@ use stokehold_studio::Options;
 
 use super::{axe, browser, look};
 use crate::data::{HOSTILE, photos};
+use crate::results::write_results;
 use crate::start::with_job_file;
 use crate::{Running, within};
 
@@ -15,7 +16,8 @@ use crate::{Running, within};
 fn pages_of_work_are_right_on_large_and_small_screens_light_and_dark() {
     let Some(browser) = browser() else { return };
     let axe = axe();
-    let (_dir, options) = with_job_file();
+    let (dir, options) = with_job_file();
+    write_results(&dir.path().join("runs"));
     let (_photos, data) = photos();
     let studio = Running::of(Options {
         data: vec![data],
