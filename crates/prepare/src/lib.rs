@@ -27,7 +27,7 @@
 //! Several workers, on several machines, prepare a share each ([`prepare_share`]), and [`join`] makes of the shares what one
 //! worker would have written.
 //!
-//! [`examine`] reads and decodes every image of a data set before that, and [`thumbnail`] makes a small picture of one.
+//! [`examine()`] reads and decodes every image of a data set before that, and [`thumbnail()`] makes a small picture of one.
 //!
 //! With [`Container::Tar`] the same samples are written to tar files in WebDataset's convention, for other
 //! loaders.

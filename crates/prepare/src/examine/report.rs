@@ -24,7 +24,7 @@ pub(crate) struct Image {
     pub pixels: Vec<(u8, u64)>,
 }
 
-/// What [`examine`](crate::examine) found, and its JSON form.
+/// What [`examine()`](crate::examine()) found, and its JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Examination {
     /// The folder.
