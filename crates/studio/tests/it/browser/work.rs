@@ -40,6 +40,21 @@ fn pages_of_work_are_right_on_large_and_small_screens_light_and_dark() {
             "document.querySelector('#fault .fine')",
         ),
         (
+            "results",
+            "/results",
+            "document.querySelectorAll('main ul.rows a').length === 2",
+        ),
+        (
+            "result-storage",
+            "/results?file=runs/storage.json",
+            "document.querySelector('main table')",
+        ),
+        (
+            "result-scale",
+            "/results?file=runs/scale.json",
+            "document.querySelector('main table')",
+        ),
+        (
             "data-folder",
             "/data?key=data",
             "document.querySelector('main ul.rows')",
