@@ -31,6 +31,9 @@ pub struct Args {
     /// A folder of runs and studies; may be given several times [default: runs, if it is there]
     #[arg(long, value_name = "DIR")]
     runs: Vec<Local>,
+    /// A data set, or a folder of data sets, to look at; may be given several times
+    #[arg(long, value_name = "DIR")]
+    data: Vec<Local>,
     /// Show everything, and change nothing.
     #[arg(long)]
     read_only: bool,
@@ -53,14 +56,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             .collect(),
         false => args.runs.iter().map(|path| path.to_path_buf()).collect(),
     };
+    let data: Vec<PathBuf> = args.data.iter().map(|path| path.to_path_buf()).collect();
     let shown = |path: &Path| path.display().to_string();
     let folders: Vec<String> = std::iter::once(&jobs)
         .chain(&runs)
+        .chain(&data)
         .map(|path| shown(path))
         .collect();
     let studio = Studio::bind(Options {
         jobs: Some(jobs),
         runs,
+        data,
+        program: Some(std::env::current_exe()?),
         listen: args.listen.clone(),
         read_only: args.read_only,
     })?;

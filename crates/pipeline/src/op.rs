@@ -5,8 +5,16 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The JSON schema of an operation ([`Op`]), for forms: names, texts, defaults. What is allowed is what
+/// [`Pipeline::check`](crate::Pipeline::check) allows.
+#[cfg(feature = "schema")]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Op).to_value()
+}
+
 /// One operation of a [`Pipeline`](crate::Pipeline); in a file the field `type` names it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type")]
 pub enum Op {
     /// Mirrors left and right with probability `p`.
@@ -98,6 +106,7 @@ pub enum Op {
 
 /// Mirrors with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomFlip {
     /// Probability, 0..=1.
@@ -112,6 +121,7 @@ impl Default for RandomFlip {
 
 /// How to interpolate between pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Interpolation {
     /// The pixel whose area contains the point.
@@ -125,6 +135,7 @@ pub enum Interpolation {
 
 /// A colour to fill with: one level for all channels, or red, green and blue, 0..=255.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Fill {
     /// One level for all channels.
@@ -151,6 +162,7 @@ impl Fill {
 
 /// A range, given as `[low, high]` or as one number, whose meaning depends on the parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Span {
     /// One number.
@@ -161,6 +173,7 @@ pub enum Span {
 
 /// Rotates by a drawn angle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomRotation {
     /// Range of the angle in degrees, counter-clockwise; one number `d` means `[-d, d]`.
@@ -199,6 +212,7 @@ impl RandomRotation {
 
 /// Turns, moves, scales and shears by drawn numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
     /// Range of the angle in degrees, clockwise; one number `d` means `[-d, d]`.
@@ -229,6 +243,7 @@ fn same_scale() -> [f64; 2] {
 
 /// Changes the perspective with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomPerspective {
     /// How far a corner moves at most: this share of half the width and of half the height.
@@ -254,6 +269,7 @@ impl Default for RandomPerspective {
 
 /// Ranges of a shear in degrees.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Shear {
     /// One number `d`: `[-d, d]` along x.
@@ -277,6 +293,7 @@ impl Shear {
 
 /// A size: one number, or `[height, width]` as torchvision orders them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Size {
     /// One number: a square, or the shorter edge if the operation keeps the aspect ratio.
@@ -297,6 +314,7 @@ impl Size {
 
 /// Cuts out a random area and resizes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomResizedCrop {
     /// Output size.
@@ -335,6 +353,7 @@ impl RandomResizedCrop {
 
 /// Resizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// One number resizes the shorter edge to it and keeps the aspect ratio.
@@ -349,6 +368,7 @@ pub struct Resize {
 
 /// Resizes to a drawn size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomResize {
     /// The smallest length of the shorter edge, in pixels.
@@ -362,6 +382,7 @@ pub struct RandomResize {
 
 /// Resizes the shorter edge to one of several sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomShortestSize {
     /// The lengths of the shorter edge, in pixels, of which one is drawn.
@@ -376,6 +397,7 @@ pub struct RandomShortestSize {
 
 /// One length in pixels or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Sides {
     /// One.
@@ -396,6 +418,7 @@ impl Sides {
 
 /// Resizes to a drawn share of a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScaleJitter {
     /// The target, `[width, height]`: torchvision calls it `(height, width)`, and reads it the other way round.
@@ -414,6 +437,7 @@ fn default_scale_range() -> [f64; 2] {
 
 /// Puts the image on a larger canvas with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomZoomOut {
     /// The colour of the canvas.
@@ -437,6 +461,7 @@ impl Default for RandomZoomOut {
 
 /// Cuts out the centre, and pads with black if the image is smaller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CenterCrop {
     /// Output size; one number means a square.
@@ -445,6 +470,7 @@ pub struct CenterCrop {
 
 /// Borders: one width for all, `[left and right, top and bottom]`, or `[left, top, right, bottom]`, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Padding {
     /// All four.
@@ -468,6 +494,7 @@ impl Padding {
 
 /// The contents of a border.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PaddingMode {
     /// The fill colour.
@@ -483,6 +510,7 @@ pub enum PaddingMode {
 
 /// Cuts out a rectangle at a random place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomCrop {
     /// Output size; one number means a square.
@@ -503,6 +531,7 @@ pub struct RandomCrop {
 
 /// Adds borders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pad {
     /// Widths of the borders.
@@ -518,6 +547,7 @@ pub struct Pad {
 /// Changes colours by drawn factors. One number `v` means `[max(0, 1 - v), 1 + v]`, for hue `[-v, v]`; 0 leaves the
 /// property alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
     /// Factor of brightness, at least 0.
@@ -544,6 +574,7 @@ impl Default for ColorJitter {
 
 /// Changes colours, each property with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomPhotometricDistort {
     /// Factor of brightness, at least 0.
@@ -572,6 +603,7 @@ impl Default for RandomPhotometricDistort {
 
 /// Makes grey with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomGrayscale {
     /// Probability, 0..=1.
@@ -586,6 +618,7 @@ impl Default for RandomGrayscale {
 
 /// Changes levels with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomChance {
     /// Probability, 0..=1.
@@ -604,6 +637,7 @@ fn half() -> f64 {
 
 /// Keeps the highest bits with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomPosterize {
     /// Bits to keep of each level, from the highest on.
@@ -615,6 +649,7 @@ pub struct RandomPosterize {
 
 /// Inverts high levels with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomSolarize {
     /// Levels at or above it are inverted.
@@ -626,6 +661,7 @@ pub struct RandomSolarize {
 
 /// Changes sharpness with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomAdjustSharpness {
     /// 0 is the smoothed image, 1 the image itself, 2 twice as sharp.
@@ -637,6 +673,7 @@ pub struct RandomAdjustSharpness {
 
 /// Which pairs of changes [`AutoAugment`] draws from: those learned on ImageNet, CIFAR-10 or SVHN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// Mostly colour.
@@ -650,6 +687,7 @@ pub enum Policy {
 
 /// Performs a drawn pair of changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AutoAugment {
     /// The data on which the pairs were learned.
@@ -672,6 +710,7 @@ impl Default for AutoAugment {
 
 /// Performs drawn changes of one magnitude.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandAugment {
     /// The number of changes, one after the other.
@@ -700,6 +739,7 @@ impl Default for RandAugment {
 
 /// Performs one drawn change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TrivialAugmentWide {
     /// The number of magnitudes there are, of which one is drawn.
@@ -722,6 +762,7 @@ impl Default for TrivialAugmentWide {
 
 /// Mixes chains of drawn changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AugMix {
     /// How many of the 10 magnitudes a change draws from, from the weakest on.
@@ -756,6 +797,7 @@ impl Default for AugMix {
 
 /// Blurs with a Gaussian.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GaussianBlur {
     /// Side of the kernel in pixels, odd: one number, or `[width, height]`.
@@ -771,6 +813,7 @@ fn default_sigma() -> Span {
 
 /// The sides of a kernel in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum KernelSize {
     /// Both sides.
@@ -791,6 +834,7 @@ impl KernelSize {
 
 /// Morphological dilation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Dilation {
     /// Side of the square neighbourhood in pixels, odd; default 3.
@@ -805,6 +849,7 @@ impl Default for Dilation {
 
 /// Fills a random rectangle of the float image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomErasing {
     /// Probability, 0..=1.
@@ -830,6 +875,7 @@ impl Default for RandomErasing {
 
 /// The contents of an erased rectangle: a number, three of them, or `"random"` for standard normal noise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum EraseValue {
     /// One number for all channels.
@@ -842,6 +888,7 @@ pub enum EraseValue {
 
 /// The word `random`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Noise {
     /// Standard normal noise, every value drawn for itself.
@@ -850,6 +897,7 @@ pub enum Noise {
 
 /// Adds normal noise to the float image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct GaussianNoise {
     /// The noise's mean; the image's values are 0.0 to 1.0 before `Normalize`.
@@ -872,6 +920,7 @@ impl Default for GaussianNoise {
 
 /// `(value - mean) / std` per channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Normalize {
     /// Mean of red, green, blue; default ImageNet's.
@@ -891,6 +940,7 @@ impl Default for Normalize {
 
 /// Performs operations several times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
     /// The number of times.
@@ -902,6 +952,7 @@ pub struct Repeat {
 
 /// Performs operations with a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomApply {
     /// Probability, 0..=1.
@@ -914,6 +965,7 @@ pub struct RandomApply {
 
 /// Performs one operation of several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomChoice {
     /// The weight of each operation: a share of their sum. Default: the same for all.
@@ -926,6 +978,7 @@ pub struct RandomChoice {
 
 /// Performs operations in a drawn order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RandomOrder {
     /// The operations; `ToFloat` cannot be among them. A `Repeat` counts as one.

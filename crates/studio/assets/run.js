@@ -79,6 +79,7 @@ export default async function run(main) {
     } }, "Stop");
     const paused = now?.paused !== null && now?.paused !== undefined;
     fill(buttons, can.stop && stop,
+      can.clone && el("a", { class: "button", id: "clone", href: `/start?${new URLSearchParams({ key })}` }, "Clone"),
       can.profiler && [
         el("button", { type: "button", id: "profiler", onclick: doing("/api/profiler", () => ({ on: paused }), paused ? "The profiler goes on." : "The profiler pauses.") },
           paused ? "Profiler on" : "Profiler off"),

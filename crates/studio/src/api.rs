@@ -4,7 +4,7 @@ mod events;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Extension, Path as Segment, Query, State};
@@ -20,13 +20,14 @@ use stokehold_profile::{Change, FOLDER, ProfileError, check_free};
 use stokehold_tune::{JOURNAL, Study};
 use tokio::sync::Semaphore;
 
+use crate::data::Data;
 use crate::guard::Guard;
 use crate::index::{self, Index, Kind, Row};
 use crate::judge::Judge;
 use crate::live::{At, Lives};
 use crate::places::{Found, Lost, Places};
 use crate::server::{Action, Peer};
-use crate::{assets, log, study, text};
+use crate::{assets, data, log, results, start, study, text, workbench};
 
 /// The largest body of a request, bytes.
 const BODY: usize = 64 << 10;
@@ -41,13 +42,17 @@ const FILES: usize = 100;
 pub struct Site {
     /// Who may ask.
     pub guard: Guard,
-    places: Arc<Places>,
+    pub places: Arc<Places>,
+    /// The folders of images.
+    pub data: Data,
+    /// The command line that runs jobs in the background.
+    pub program: Option<PathBuf>,
     index: Arc<Index>,
     judge: Judge,
     /// One recording is read at a time; who waits for it keeps no thread waiting.
     judging: Semaphore,
     lives: Lives,
-    read_only: bool,
+    pub read_only: bool,
     tell: Box<dyn Fn(&Action) + Send + Sync>,
 }
 
@@ -63,6 +68,8 @@ impl Site {
     pub fn new(
         guard: Guard,
         places: Arc<Places>,
+        data: Data,
+        program: Option<PathBuf>,
         index: Arc<Index>,
         read_only: bool,
         tell: Box<dyn Fn(&Action) + Send + Sync>,
@@ -70,6 +77,8 @@ impl Site {
         Self {
             guard,
             places,
+            data,
+            program,
             index,
             judge: Judge::default(),
             judging: Semaphore::new(1),
@@ -82,7 +91,7 @@ impl Site {
 
 /// An answer that says why there is no other.
 #[derive(Debug)]
-pub struct Refusal(StatusCode, String);
+pub struct Refusal(pub StatusCode, pub String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -91,7 +100,7 @@ impl IntoResponse for Refusal {
 }
 
 impl Refusal {
-    fn lost(key: &str, lost: &Lost) -> Self {
+    pub fn lost(key: &str, lost: &Lost) -> Self {
         let key = text::short(key, 200);
         match lost {
             Lost::Missing => Self(
@@ -105,7 +114,7 @@ impl Refusal {
         }
     }
 
-    fn failed(error: &dyn std::fmt::Display) -> Self {
+    pub fn failed(error: &dyn std::fmt::Display) -> Self {
         Self(
             StatusCode::INTERNAL_SERVER_ERROR,
             text::short(&error.to_string(), 1000),
@@ -113,8 +122,8 @@ impl Refusal {
     }
 }
 
-type Answer = Result<Json<Value>, Refusal>;
-type Shared = State<Arc<Site>>;
+pub type Answer = Result<Json<Value>, Refusal>;
+pub type Shared = State<Arc<Site>>;
 
 pub fn router(site: Arc<Site>) -> Router {
     let page = get(|| async { shell() });
@@ -124,7 +133,11 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/run", page.clone())
         .route("/compare", page.clone())
         .route("/studies", page.clone())
-        .route("/study", page)
+        .route("/study", page.clone())
+        .route("/start", page.clone())
+        .route("/data", page.clone())
+        .route("/results", page.clone())
+        .route("/workbench", page)
         .route("/assets/{name}", get(asset))
         .route("/api/session", get(session))
         .route("/api/home", get(home))
@@ -138,6 +151,10 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/api/events", get(events::stream))
         .route("/api/stop", post(stop))
         .route("/api/profiler", post(profiler))
+        .merge(start::routes())
+        .merge(data::routes())
+        .merge(results::routes())
+        .merge(workbench::routes())
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(site)
@@ -156,7 +173,7 @@ async fn asset(Segment(name): Segment<String>, headers: HeaderMap) -> Result<Res
 }
 
 /// Does work that reads files, in a thread of its own.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Refusal::failed(&error))
@@ -167,6 +184,7 @@ async fn session(State(site): Shared) -> Answer {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "read_only": site.read_only,
+            "can_start": start::can(&site),
             "places": site.places.about(),
         })
     });
@@ -282,6 +300,7 @@ fn can(site: &Site, found: &Found<'_>, row: &Row) -> Value {
     json!({
         "stop": !site.read_only && row.kind == Kind::Job && row.state == "running",
         "profiler": !site.read_only && is_recorded,
+        "clone": row.kind == Kind::Job && start::can(site),
     })
 }
 
@@ -359,7 +378,7 @@ fn files(folder: &Path) -> Vec<Value> {
         .collect()
 }
 
-fn log_of(found: &Found<'_>) -> Option<std::path::PathBuf> {
+fn log_of(found: &Found<'_>) -> Option<PathBuf> {
     found.file("log").or_else(|| found.file("output.log"))
 }
 
@@ -564,9 +583,20 @@ async fn profiler(
 /// Does what changes something, and tells the audit how it ended.
 async fn act(
     site: Arc<Site>,
-    Peer(peer): Peer,
+    peer: Peer,
     what: String,
     work: impl FnOnce(&Site) -> Result<(), Refusal> + Send + 'static,
+) -> Answer {
+    let work = |site: &Site| work(site).map(|()| ("done".to_owned(), json!({"done": true})));
+    act_for(site, peer, what, work).await
+}
+
+/// As [`act`], for work that has an outcome to tell and an answer.
+pub async fn act_for(
+    site: Arc<Site>,
+    Peer(peer): Peer,
+    what: String,
+    work: impl FnOnce(&Site) -> Result<(String, Value), Refusal> + Send + 'static,
 ) -> Answer {
     let what = text::short(&what.replace(['\n', '\t'], " "), 300);
     blocking(move || {
@@ -579,10 +609,11 @@ async fn act(
         };
         let outcome = done
             .as_ref()
-            .map_or_else(|refusal| refusal.1.clone(), |()| "done".to_owned());
+            .map_or_else(|refusal| refusal.1.clone(), |(said, _)| said.clone());
+        let outcome = text::short(&outcome.replace(['\n', '\t'], " "), 1000);
         (site.tell)(&Action::now(peer, what, outcome));
         site.index.hurry();
-        done.map(|()| json!({"done": true}))
+        done.map(|(_, answer)| answer)
     })
     .await?
     .map(Json)

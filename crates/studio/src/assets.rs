@@ -15,23 +15,33 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// The modules.
-const MODULES: [(&str, &str); 11] = [
+const MODULES: [(&str, &str); 16] = [
     ("app.js", include_str!("../assets/app.js")),
     ("chart.js", include_str!("../assets/chart.js")),
     ("compare.js", include_str!("../assets/compare.js")),
+    ("data.js", include_str!("../assets/data.js")),
     ("dom.js", include_str!("../assets/dom.js")),
+    ("form.js", include_str!("../assets/form.js")),
     ("home.js", include_str!("../assets/home.js")),
     ("net.js", include_str!("../assets/net.js")),
+    ("results.js", include_str!("../assets/results.js")),
     ("run.js", include_str!("../assets/run.js")),
     ("runs.js", include_str!("../assets/runs.js")),
+    ("start.js", include_str!("../assets/start.js")),
     ("studies.js", include_str!("../assets/studies.js")),
     ("study.js", include_str!("../assets/study.js")),
+    ("workbench.js", include_str!("../assets/workbench.js")),
     // The report's own.
     ("heat.js", report::HEAT),
 ];
 
 /// The style: that of all pages, of the report, and the studio's.
-const STYLES: [&str; 3] = [html::STYLE, report::STYLE, include_str!("../assets/studio.css")];
+const STYLES: [&str; 4] = [
+    html::STYLE,
+    report::STYLE,
+    include_str!("../assets/studio.css"),
+    include_str!("../assets/work.css"),
+];
 
 /// A file by its name; `None` if there is none.
 pub fn asset(name: &str, headers: &HeaderMap) -> Option<Response> {

@@ -18,7 +18,7 @@ pub enum StudioError {
         error: io::Error,
     },
     /// A folder cannot be read.
-    #[error("{path}: {error}; name a folder of runs or of jobs that is there")]
+    #[error("{path}: {error}; name a folder of runs, jobs or images that is there")]
     Folder {
         /// The folder.
         path: PathBuf,

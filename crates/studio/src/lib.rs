@@ -1,17 +1,19 @@
-//! Everything that Stokehold leaves in folders, live in a browser: runs, jobs and studies.
+//! Everything that Stokehold leaves in folders, live in a browser: runs, jobs and studies. And what begins there: jobs are started,
+//! data sets looked at, pipelines tried.
 //!
 //! ```text
 //!  --jobs DIR   ─► Store of crate jobs ──┐                       ┌─► pages: HTML, modules and one style, in the program
 //!  --runs DIR.. ─► runs, recordings,     ├─► index ─► server ────┼─► JSON: a page of rows, a run, a heat map, a log
 //!                  studies ──────────────┘           (axum)      ├─► event streams: what has changed
-//!                                                                └─► actions: stop, profiler on and off  ─► an audit line
+//!  --data DIR.. ─► data sets of crate storage ─────────┘         ├─► pictures of samples, draws of a pipeline
+//!                                                                └─► actions: start, stop, profiler, examine ─► an audit line
 //! ```
 //!
 //! # What is read
 //! The folders as they are, and nothing else: there is no database, and nothing has to be imported. A job is what [`Store::get`]
 //! says, a run what [`Run::of`] says, a recording what [`Recording::open`] says, a study what [`Study::look`] says. So whatever
 //! was recorded before a studio started is there, and a studio may be killed at any moment: it has nothing to lose. It writes
-//! nothing, except where a person stops a job or switches a profiler, and where [`Store::get`] finds that the runner of a job has died
+//! nothing, except where a person starts or stops a job or switches a profiler, and where [`Store::get`] finds that the runner of a job has died
 //! and records that, as every command that looks at the job does.
 //!
 //! One thread goes through the folders and keeps a row of each thing that it finds. What it has read is read again only
@@ -26,6 +28,10 @@
 //! The next look begins when the last event is written. So a slow reader gets fewer and newer events, and nothing waits for it: no
 //! queue grows. Several streams of the same run share one reader of its metrics.
 //!
+//! # What is started
+//! `start.rs` makes a job of a form, a file or a past job; crate jobs checks it, creates it, and starts a process for it that outlives
+//! the studio. `data.rs` and `workbench.rs` decode images on request, a bounded number at a time and of a bounded size.
+//!
 //! # What bounds the memory
 //! | what | bound |
 //! |---|---|
@@ -33,6 +39,8 @@
 //! | curves of a run that somebody looks at | 64 curves of 8192 points, and the last 20 000 points as they came |
 //! | a log | 256 kB an answer; lines are cut at 4 kB |
 //! | judgements and heat maps | made one at a time, the last 8 are kept |
+//! | data sets that somebody looks at | 2, about 100 bytes an image |
+//! | images that are decoded | 2 at a time, of at most 2^25 pixels |
 //! | connections | 256 |
 //! | a request's body | 64 kB |
 //!
@@ -46,7 +54,8 @@
 //! - The pages have no inline code, and a content security policy allows only the studio's own modules. Everything from
 //!   files is put into pages as text, never as markup.
 //! - Files are read below the given folders only, after symbolic links are resolved. A name in a request is one folder's name.
-//! - In a read-only studio there are no actions, whoever asks.
+//! - A job names the program that it runs, so whoever has the token may run any. In a read-only studio there are no actions,
+//!   whoever asks.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -54,6 +63,8 @@
 //! let studio = Studio::bind(Options {
 //!     jobs: None,
 //!     runs: vec!["runs".into()],
+//!     data: Vec::new(),
+//!     program: None,
 //!     listen: "127.0.0.1:0".to_owned(),
 //!     read_only: true,
 //! })?;
@@ -69,6 +80,8 @@
 
 mod api;
 mod assets;
+mod below;
+mod data;
 mod error;
 mod guard;
 mod index;
@@ -76,9 +89,12 @@ mod judge;
 mod live;
 mod log;
 mod places;
+mod results;
 mod server;
+mod start;
 mod study;
 mod text;
+mod workbench;
 
 pub use error::StudioError;
 pub use server::{Action, Options, Studio};

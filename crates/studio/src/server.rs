@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::StudioError;
 use crate::api::{self, Site};
+use crate::data::Data;
 use crate::guard::{self, Guard};
 use crate::index::Index;
 use crate::places::Places;
@@ -42,6 +43,10 @@ pub struct Options {
     pub jobs: Option<PathBuf>,
     /// Folders of runs and studies.
     pub runs: Vec<PathBuf>,
+    /// Folders of images: data sets, and folders that hold some.
+    pub data: Vec<PathBuf>,
+    /// The command line `stokehold`, whose `job runner` runs what is started; `None` if nothing can be started.
+    pub program: Option<PathBuf>,
     /// Where to listen, `HOST:PORT`; port 0 for a free one.
     pub listen: String,
     /// Whether nothing can be changed.
@@ -55,6 +60,8 @@ pub struct Studio {
     address: SocketAddr,
     guard: Guard,
     places: Arc<Places>,
+    data: Data,
+    program: Option<PathBuf>,
     read_only: bool,
 }
 
@@ -103,9 +110,10 @@ impl Studio {
     /// Looks whether the folders are there, and begins to listen.
     ///
     /// # Errors
-    /// A folder of runs cannot be read or is named twice; the address is in use or not this machine's.
+    /// A folder of runs or images cannot be read or is named twice; the address is in use or not this machine's.
     pub fn bind(options: Options) -> Result<Self, StudioError> {
         let places = Places::new(options.jobs.as_deref(), &options.runs)?;
+        let data = Data::new(&options.data)?;
         let failed = |error| StudioError::Listen {
             address: options.listen.clone(),
             error,
@@ -123,6 +131,8 @@ impl Studio {
             address,
             guard,
             places: Arc::new(places),
+            data,
+            program: options.program,
             read_only: options.read_only,
         })
     }
@@ -161,6 +171,8 @@ impl Studio {
         let site = Arc::new(Site::new(
             self.guard,
             self.places,
+            self.data,
+            self.program,
             Arc::clone(&index),
             self.read_only,
             Box::new(tell),

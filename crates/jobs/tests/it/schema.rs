@@ -90,3 +90,26 @@ fn every_key_is_explained() {
         );
     }
 }
+
+#[test]
+fn a_job_as_text_is_the_same_job_without_what_is_usual() {
+    let text = "entry-point = \"a.py\"\nsource-dir = \"/src\"\ninstances = 2\n[hyperparameters]\nlr = 0.5\n[channels]\nt = \"s3://b/t\"\n\
+                [environment]\nAPI_TOKEN = \"s3cret\"\nPLAIN = \"x\"\n[[metrics]]\nname = \"m\"\nregex = \"(.)\"\n[spot]\nsimulate = \"every 1m\"\n";
+    let path = std::path::Path::new("/jobs/job.toml");
+    let job = Job::parse(text, path).unwrap();
+    let written = job.to_toml().unwrap();
+    assert_eq!(Job::parse(&written, path).unwrap(), job, "{written}");
+    assert!(
+        !written.contains("max-run-seconds") && !written.contains("opt-ml"),
+        "{written}"
+    );
+    // What is shown has no secret, and a copy gets it from the job that it is a copy of.
+    let shown = job.without_secrets().to_toml().unwrap();
+    assert!(!shown.contains("s3cret"), "{shown}");
+    let copy = Job::parse(&shown, path).unwrap();
+    assert_eq!(copy.clone().with_secrets_of(Some(&job)).unwrap(), job);
+    for other in [None, Some(&Job::new(job.entry_point.clone()))] {
+        let error = copy.clone().with_secrets_of(other).unwrap_err().to_string();
+        assert!(error.contains("API_TOKEN is (hidden)"), "{error}");
+    }
+}

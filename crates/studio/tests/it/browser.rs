@@ -4,6 +4,7 @@
 //! `STOKEHOLD_TEST_SCREENSHOTS` names a folder for pictures of the pages.
 
 mod driver;
+mod work;
 
 use std::fs::{self, File};
 use std::io::Write;

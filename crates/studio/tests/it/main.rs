@@ -1,9 +1,12 @@
 //! A studio over real HTTP, and in a real browser.
 
 mod browser;
+mod data;
 mod live;
+mod results;
 mod robust;
 mod security;
+mod start;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -53,13 +56,18 @@ impl Answer {
 
 impl Running {
     fn start(jobs: Option<PathBuf>, runs: Vec<PathBuf>, read_only: bool) -> Self {
-        let studio = Studio::bind(Options {
+        Self::of(Options {
             jobs,
             runs,
+            data: Vec::new(),
+            program: None,
             listen: "127.0.0.1:0".to_owned(),
             read_only,
         })
-        .unwrap();
+    }
+
+    fn of(options: Options) -> Self {
+        let studio = Studio::bind(options).unwrap();
         let (address, link) = (studio.address(), studio.link());
         let token = link.split_once("token=").unwrap().1.to_owned();
         let (stop, actions) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));

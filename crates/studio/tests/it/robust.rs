@@ -16,6 +16,8 @@ fn a_port_in_use_is_told_with_what_to_do() {
     let options = Options {
         jobs: None,
         runs: vec![runs],
+        data: Vec::new(),
+        program: None,
         listen: studio.address.to_string(),
         read_only: false,
     };

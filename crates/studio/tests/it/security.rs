@@ -245,5 +245,8 @@ fn a_read_only_studio_changes_nothing_and_every_try_is_told() {
         "{actions:?}"
     );
     let can = studio.get("/api/run?key=runs/one").json()["can"].clone();
-    assert_eq!(can, serde_json::json!({"stop": false, "profiler": false}));
+    assert_eq!(
+        can,
+        serde_json::json!({"stop": false, "profiler": false, "clone": false})
+    );
 }
