@@ -182,7 +182,10 @@ impl Store {
         // So that an unknown name is reported here.
         self.get(name)?;
         let log = self.path(name).join("runner.log");
-        let errors = File::create(&log).map_err(JobError::io(&log))?;
+        // What an earlier runner said stays: it may still run.
+        let errors = File::options().append(true).create(true).open(&log);
+        let errors = errors.map_err(JobError::io(&log))?;
+        let before = errors.metadata().map_err(JobError::io(&log))?.len() as usize;
         let mut command = Command::new(program);
         command
             .arg("job")
@@ -200,7 +203,8 @@ impl Store {
             return Ok(runner);
         }
         let status = runner.wait().map_err(JobError::io(program))?;
-        let said = fs::read_to_string(&log).map_err(JobError::io(&log))?;
+        let said = fs::read(&log).map_err(JobError::io(&log))?;
+        let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default());
         let reason = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
         Err(JobError::Runner {
             reason: match reason {
