@@ -54,6 +54,14 @@ pub enum JobError {
     /// The place for checkpoints cannot be read or written.
     #[error("checkpoints: {0}")]
     Checkpoints(ObjectError),
+    /// The process that was to run the job in the background did not get hold of it.
+    #[error("{reason}")]
+    Runner {
+        /// What it said.
+        reason: String,
+        /// Whether the input is at fault.
+        is_input: bool,
+    },
     /// Slurm refused something, or did not answer.
     #[error("{0}")]
     Slurm(String),
@@ -82,6 +90,7 @@ impl Fault for JobError {
             | Self::Source(source)
             | Self::Output(source)
             | Self::Checkpoints(source) => source.is_input(),
+            Self::Runner { is_input, .. } => *is_input,
             Self::Requirements(_) | Self::Slurm(_) | Self::Io { .. } => false,
         }
     }

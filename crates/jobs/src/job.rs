@@ -332,20 +332,42 @@ impl Job {
     /// # Errors
     /// [`JobError::File`] with the line.
     pub fn read(path: &Path) -> Result<Self, JobError> {
-        let wrong = |line, reason| JobError::File {
+        let text = fs::read_to_string(path).map_err(|error| JobError::File {
             path: path.to_owned(),
-            line,
-            reason,
-        };
-        let text = fs::read_to_string(path).map_err(|error| wrong(None, error.to_string()))?;
-        let job: Self = toml::from_str(&text).map_err(|error| {
+            line: None,
+            reason: error.to_string(),
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// As [`read`](Self::read), of what the file at `path` has or would have in it.
+    ///
+    /// # Errors
+    /// [`JobError::File`] with the line.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, JobError> {
+        let job: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().and_then(|span| text.get(..span.start));
-            wrong(
-                line.map(|before| before.matches('\n').count() + 1),
-                error.message().to_owned(),
-            )
+            JobError::File {
+                path: path.to_owned(),
+                line: line.map(|before| before.matches('\n').count() + 1),
+                reason: error.message().to_owned(),
+            }
         })?;
         Ok(job.within(path.parent().unwrap_or(Path::new(""))))
+    }
+
+    /// The job as the text of a job file, without the keys that have their defaults.
+    ///
+    /// # Errors
+    /// [`JobError::Input`] for a hyperparameter that TOML cannot write: null.
+    pub fn to_toml(&self) -> Result<String, JobError> {
+        let wrong = |error: &dyn std::fmt::Display| JobError::Input(error.to_string());
+        let keys = |job: &Self| serde_json::to_value(job).map_err(|error| wrong(&error));
+        let (mut all, usual) = (keys(self)?, keys(&Self::new(self.entry_point.clone()))?);
+        if let Some(all) = all.as_object_mut() {
+            all.retain(|key, value| key == "entry-point" || usual.get(key) != Some(value));
+        }
+        toml::to_string(&all).map_err(|error| wrong(&error))
     }
 
     /// Makes the job's relative paths relative to a folder. Without a source folder the entry point's file is
@@ -379,10 +401,27 @@ impl Job {
         let mut job = self.clone();
         for (name, value) in &mut job.environment {
             if is_secret(name, value) {
-                *value = "(hidden)".to_owned();
+                *value = HIDDEN.to_owned();
             }
         }
         job
+    }
+
+    /// Gives the variables that [`without_secrets`](Self::without_secrets) has hidden the values of `other`, of which this
+    /// job is a changed copy.
+    ///
+    /// # Errors
+    /// [`JobError::Input`] for a hidden variable that `other` has not.
+    pub fn with_secrets_of(mut self, other: Option<&Self>) -> Result<Self, JobError> {
+        for (name, value) in self.environment.iter_mut().filter(|(_, value)| *value == HIDDEN) {
+            let known = other.and_then(|other| other.environment.get(name));
+            *value = known.cloned().ok_or_else(|| {
+                JobError::Input(format!(
+                    "the variable {name} is {HIDDEN}, which stands for a secret of a job that this one is not a copy of; write its value"
+                ))
+            })?;
+        }
+        Ok(self)
     }
 
     /// Takes out the variables that look like secrets, for a file that is kept; returns their names.
@@ -513,6 +552,9 @@ fn made_name(job: &Job) -> String {
         std::process::id()
     )
 }
+
+/// What is shown in the place of a secret.
+const HIDDEN: &str = "(hidden)";
 
 /// Whether a program is named by a path, not by a name to search for.
 pub(crate) fn is_a_path(program: &Path) -> bool {

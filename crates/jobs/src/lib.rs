@@ -122,7 +122,7 @@ pub use runner::nodes::on_node;
 pub use runner::place::Place;
 pub use runner::process::Process;
 pub use runner::{News, detach, run};
-pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition};
+pub use store::{Claim, FinalMetric, METRICS, RUNNER_READY, Record, Secondary, Status, Store, Transition};
 pub use writes::Written;
 
 /// The examples of README.md, as tests.

@@ -31,9 +31,10 @@ mod record;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -156,6 +157,60 @@ impl Store {
         self.make(job)
     }
 
+    /// Whether [`create`](Self::create) would create this job now; nothing is written.
+    ///
+    /// # Errors
+    /// Those of [`create`](Self::create).
+    pub fn check(&self, job: &Job) -> Result<(), JobError> {
+        job.check()?;
+        self.probe(job)?;
+        let name = job.name_or_made();
+        let folder = self.path(&name);
+        settled(job, &name, &folder)?;
+        match folder.exists() {
+            true => Err(taken(&name)),
+            false => Ok(()),
+        }
+    }
+
+    /// Starts a process that runs a job in the background, and returns once it holds the job. It survives this process and its
+    /// terminal. `program` is the command line, whose `job runner` it becomes; whoever calls may wait for it to end.
+    ///
+    /// # Errors
+    /// There is no such job; [`JobError::Runner`] if the process does not get hold of the job.
+    pub fn start(&self, name: &str, program: &Path, resume: bool) -> Result<Child, JobError> {
+        // So that an unknown name is reported here.
+        self.get(name)?;
+        let log = self.path(name).join("runner.log");
+        let errors = File::create(&log).map_err(JobError::io(&log))?;
+        let mut command = Command::new(program);
+        command
+            .arg("job")
+            .arg("--jobs")
+            .arg(&self.root)
+            .args(["runner", name])
+            .args(resume.then_some("--resume"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors);
+        let mut runner = command.spawn().map_err(JobError::io(program))?;
+        let said = runner.stdout.take().map(BufReader::new);
+        let mut lines = said.into_iter().flat_map(BufReader::lines).map_while(Result::ok);
+        if lines.any(|line| line == RUNNER_READY) {
+            return Ok(runner);
+        }
+        let status = runner.wait().map_err(JobError::io(program))?;
+        let said = fs::read_to_string(&log).map_err(JobError::io(&log))?;
+        let reason = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
+        Err(JobError::Runner {
+            reason: match reason {
+                "" => format!("{}: it ended with {status} and ran nothing", program.display()),
+                reason => reason.to_owned(),
+            },
+            is_input: status.code() == Some(2),
+        })
+    }
+
     /// Creates a job and hands it to Slurm, with further options of `sbatch`. Its runner is this program, on a node: `program`
     /// and the store's folder have to be there under the same paths.
     ///
@@ -215,9 +270,7 @@ impl Store {
             .and_then(|()| fill(&aside, &job, kept.as_deref()))
             .and_then(|()| {
                 fs::rename(&aside.0, &folder).map_err(|error| match folder.exists() {
-                    true => JobError::Input(format!(
-                        "there is a job {name} already; take another name, resume it, or remove it (stokehold job rm {name})"
-                    )),
+                    true => taken(&name),
                     false => JobError::io(&folder)(error),
                 })
             });
@@ -675,6 +728,15 @@ fn hand_over(
     let text = serde_json::to_vec(&submitted).map_err(|error| JobError::Input(error.to_string()))?;
     whole::write(&path, text).map_err(JobError::io(&path))
 }
+
+fn taken(name: &str) -> JobError {
+    JobError::Input(format!(
+        "there is a job {name} already; take another name, resume it, or remove it (stokehold job rm {name})"
+    ))
+}
+
+/// What the process of [`Store::start`] prints once it holds the job.
+pub const RUNNER_READY: &str = "ready";
 
 /// How long a new job may be without a runner: `--detach` starts another process.
 const PATIENCE: Duration = Duration::from_secs(60);

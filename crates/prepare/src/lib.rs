@@ -27,10 +27,13 @@
 //! Several workers, on several machines, prepare a share each ([`prepare_share`]), and [`join`] makes of the shares what one
 //! worker would have written.
 //!
+//! [`examine`] reads and decodes every image of a data set before that, and [`thumbnail`] makes a small picture of one.
+//!
 //! With [`Container::Tar`] the same samples are written to tar files in WebDataset's convention, for other
 //! loaders.
 
 mod error;
+mod examine;
 mod extract;
 mod make;
 mod options;
@@ -41,13 +44,16 @@ mod prepare;
 mod resume;
 mod shares;
 mod tar;
+mod thumbnail;
 mod verify;
 
 pub use error::PrepareError;
+pub use examine::{Broken, Class, Examination, PixelClass, Pixels, Spread, examine};
 pub use extract::{Lost, extract};
 pub use options::{Bake, Container, Content, Encoding, JpegForm, Options, Size};
 pub use prepare::{Left, Progress, Report, join, prepare, prepare_share};
 pub use stokehold_base::share::Share;
+pub use thumbnail::thumbnail;
 pub use verify::{Findings, verify};
 
 /// The examples of README.md, as tests.

@@ -1,24 +1,25 @@
 //! Runs a job in this process, or in a background process that survives the terminal.
 
 use std::error::Error;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
-use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, Simulation, Store};
+use stokehold_jobs::{
+    Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, RUNNER_READY, Simulation, Store,
+};
 
 use super::at_sagemaker::{self, Way};
 use super::{at_slurm, code, print, show};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal;
-use crate::{files, interrupt};
+use crate::interrupt;
 
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "stokehold job run JOB.toml [OPTIONS]\n       \
@@ -232,7 +233,9 @@ pub fn run(
         None => (store.create(&args.asked.job(args.file)?)?, false),
     };
     if args.detach {
-        return detach(store, &name, resume);
+        store.start(&name, &std::env::current_exe()?, resume)?;
+        writeln!(io::stdout(), "{name}")?;
+        return Ok(ExitCode::SUCCESS);
     }
     let claim = claim(store, &name, resume)?;
     let stop = stop_on_signals(store, &name)?;
@@ -259,7 +262,7 @@ pub fn run(
     Ok(code(&record))
 }
 
-/// Runs a job in this process, which [`detach`] has started for that.
+/// Runs a job in this process, which [`Store::start`] has started for that.
 pub fn runner(store: &Store, args: &RunnerArgs) -> Result<ExitCode, Box<dyn Error>> {
     let claim = match args.slurm {
         true => at_slurm::claim(store, &args.name)?,
@@ -270,13 +273,10 @@ pub fn runner(store: &Store, args: &RunnerArgs) -> Result<ExitCode, Box<dyn Erro
     };
     let stop = stop_on_signals(store, &args.name)?;
     if !args.slurm {
-        writeln!(io::stdout(), "{READY}")?;
+        writeln!(io::stdout(), "{RUNNER_READY}")?;
     }
     Ok(code(&stokehold_jobs::run(claim, stop, &|_| ())?))
 }
-
-/// What a runner prints once it holds the job.
-const READY: &str = "ready";
 
 fn claim(store: &Store, name: &str, resume: bool) -> Result<Claim, Box<dyn Error>> {
     Ok(match resume {
@@ -307,42 +307,6 @@ fn stop_on_signals(store: &Store, name: &str) -> Result<&'static AtomicBool, Box
         _ => interrupt::end(),
     })?;
     Ok(&STOP)
-}
-
-/// Starts a background process for a job, and returns once that process holds the job.
-fn detach(store: &Store, name: &str, resume: bool) -> Result<ExitCode, Box<dyn Error>> {
-    // So that an unknown name is reported here.
-    store.get(name)?;
-    let log = store.path(name).join("runner.log");
-    let errors = File::create(&log).map_err(|error| files::named(&log, &error))?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .arg("job")
-        .arg("--jobs")
-        .arg(store.root())
-        .args(["runner", name]);
-    if resume {
-        command.arg("--resume");
-    }
-    let mut runner = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors)
-        .spawn()?;
-    let mut said = String::new();
-    if let Some(stdout) = runner.stdout.take() {
-        BufReader::new(stdout).read_line(&mut said)?;
-    }
-    if said.trim_end() == READY {
-        writeln!(io::stdout(), "{name}")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let status = runner.wait()?;
-    write!(io::stderr(), "{}", fs::read_to_string(&log)?)?;
-    Ok(match status.code() {
-        Some(code) => ExitCode::from(code as u8),
-        None => ExitCode::FAILURE,
-    })
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
