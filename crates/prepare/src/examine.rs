@@ -30,7 +30,10 @@ pub fn examine(
 ) -> Option<Examination> {
     let parts = [("train", Some(&data.train)), ("val", data.val.as_ref())];
     let mut all = Vec::new();
-    for (part, folder) in parts.into_iter().filter_map(|(part, folder)| Some((part, folder?))) {
+    for (part, folder) in parts
+        .into_iter()
+        .filter_map(|(part, folder)| Some((part, folder?)))
+    {
         let found = images(part, folder, threads, done);
         if found.len() < folder.len() {
             return None;
@@ -44,7 +47,12 @@ pub fn examine(
 }
 
 /// Reads and decodes all images of a folder, in the folder's order.
-fn images(part: &'static str, folder: &Images, threads: usize, done: &(dyn Fn() -> bool + Sync)) -> Vec<Image> {
+fn images(
+    part: &'static str,
+    folder: &Images,
+    threads: usize,
+    done: &(dyn Fn() -> bool + Sync),
+) -> Vec<Image> {
     let table = folder.pixel_classes().map(mask_table);
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(folder.len())));
     thread::scope(|scope| {

@@ -8,8 +8,9 @@ import run from "./run.js";
 import compare from "./compare.js";
 import studies from "./studies.js";
 import study from "./study.js";
+import machine from "./machine.js";
 
-const PAGES = { "/": home, "/runs": runs, "/run": run, "/compare": compare, "/studies": studies, "/study": study };
+const PAGES = { "/": home, "/runs": runs, "/run": run, "/compare": compare, "/studies": studies, "/study": study, "/machine": machine };
 const UNDER = { "/run": "/runs", "/compare": "/runs", "/study": "/studies" };
 const main = document.getElementById("main");
 let leave = null, visit = 0;
@@ -66,7 +67,7 @@ document.addEventListener("click", (event) => {
 addEventListener("popstate", () => show(true));
 
 // Keys: a letter after `g` goes to a page, as in other programs.
-const KEYS = [["g h", "Home"], ["g r", "Runs and jobs"], ["g s", "Studies"], ["/", "To the search or filter"],
+const KEYS = [["g h", "Home"], ["g r", "Runs and jobs"], ["g s", "Studies"], ["g m", "This machine"], ["/", "To the search or filter"],
   ["j k", "The row below, the row above"], ["Enter", "Open the row"], ["x", "Choose the row, to compare it"], ["?", "These keys"], ["Esc", "Close"]];
 const dialog = document.getElementById("keys");
 fill(dialog, el("h2", { id: "keys-title" }, "Keys"),
@@ -75,7 +76,7 @@ fill(dialog, el("h2", { id: "keys-title" }, "Keys"),
 let prefix = false;
 document.addEventListener("keydown", (event) => {
   if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input, select, textarea, dialog")) return;
-  const places = { h: "/", r: "/runs", s: "/studies" };
+  const places = { h: "/", r: "/runs", s: "/studies", m: "/machine" };
   if (prefix && places[event.key]) {
     event.preventDefault();
     go(places[event.key]);

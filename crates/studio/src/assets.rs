@@ -15,13 +15,15 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// The modules.
-const MODULES: [(&str, &str); 11] = [
+const MODULES: [(&str, &str); 13] = [
     ("app.js", include_str!("../assets/app.js")),
     ("chart.js", include_str!("../assets/chart.js")),
     ("compare.js", include_str!("../assets/compare.js")),
     ("dom.js", include_str!("../assets/dom.js")),
     ("home.js", include_str!("../assets/home.js")),
+    ("machine.js", include_str!("../assets/machine.js")),
     ("net.js", include_str!("../assets/net.js")),
+    ("notes.js", include_str!("../assets/notes.js")),
     ("run.js", include_str!("../assets/run.js")),
     ("runs.js", include_str!("../assets/runs.js")),
     ("studies.js", include_str!("../assets/studies.js")),
@@ -30,8 +32,13 @@ const MODULES: [(&str, &str); 11] = [
     ("heat.js", report::HEAT),
 ];
 
-/// The style: that of all pages, of the report, and the studio's.
-const STYLES: [&str; 3] = [html::STYLE, report::STYLE, include_str!("../assets/studio.css")];
+/// The style: that of all pages, of the reports, and the studio's.
+const STYLES: [&str; 4] = [
+    html::STYLE,
+    report::STYLE,
+    stokehold_tune::report::STYLE,
+    include_str!("../assets/studio.css"),
+];
 
 /// A file by its name; `None` if there is none.
 pub fn asset(name: &str, headers: &HeaderMap) -> Option<Response> {

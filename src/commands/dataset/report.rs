@@ -65,7 +65,8 @@ impl fmt::Display for Text<'_> {
                 si(*max)
             )?;
         }
-        let formats = self.0
+        let formats = self
+            .0
             .formats
             .iter()
             .map(|(format, count)| (format_name(*format), *count));
@@ -74,7 +75,8 @@ impl fmt::Display for Text<'_> {
             f,
             "colours   {}",
             counted(
-                self.0.colors
+                self.0
+                    .colors
                     .iter()
                     .map(|(colour, count)| (colour.as_str(), *count))
             )
@@ -87,7 +89,11 @@ impl fmt::Display for Text<'_> {
             )?;
         }
         if self.0.exif_rotated > 0 {
-            writeln!(f, "rotated   {} by EXIF, which --exif applies", self.0.exif_rotated)?;
+            writeln!(
+                f,
+                "rotated   {} by EXIF, which --exif applies",
+                self.0.exif_rotated
+            )?;
         }
         match &self.0.pixels {
             Some(pixels) => fmt_pixels(pixels, f)?,
@@ -99,7 +105,8 @@ impl fmt::Display for Text<'_> {
 
 impl Text<'_> {
     fn fmt_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.0
+        let width = self
+            .0
             .classes
             .iter()
             .map(|class| cell(&class.name).chars().count())
@@ -128,7 +135,8 @@ impl Text<'_> {
             )?;
             writeln!(f, "{:>12}{size:>14}{:>8}", si(class.bytes), class.broken)?;
         }
-        let single: Vec<String> = self.0
+        let single: Vec<String> = self
+            .0
             .classes
             .iter()
             .filter(|class| class.train == 1)
@@ -155,29 +163,29 @@ impl Text<'_> {
 
 /// A table of the classes of pixels.
 fn fmt_pixels(pixels: &Pixels, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = || pixels.classes.iter().map(|class| cell(&class.name));
-        let width = names().map(|name| name.chars().count()).max().unwrap_or(0).max(7) + 2;
+    let names = || pixels.classes.iter().map(|class| cell(&class.name));
+    let width = names().map(|name| name.chars().count()).max().unwrap_or(0).max(7) + 2;
+    writeln!(
+        f,
+        "\n{:<width$}{:>14}{:>9}{:>14}{:>14}{:>8}",
+        "class", "pixels", "share", "train", "val", "images"
+    )?;
+    for (class, name) in pixels.classes.iter().zip(names()) {
+        let share = format!("{:.2} %", 100.0 * class.share);
         writeln!(
             f,
-            "\n{:<width$}{:>14}{:>9}{:>14}{:>14}{:>8}",
-            "class", "pixels", "share", "train", "val", "images"
+            "{name:<width$}{:>14}{share:>9}{:>14}{:>14}{:>8}",
+            class.pixels, class.train, class.val, class.images
         )?;
-        for (class, name) in pixels.classes.iter().zip(names()) {
-            let share = format!("{:.2} %", 100.0 * class.share);
-            writeln!(
-                f,
-                "{name:<width$}{:>14}{share:>9}{:>14}{:>14}{:>8}",
-                class.pixels, class.train, class.val, class.images
-            )?;
-        }
-        let share = format!("{:.2} %", 100.0 * pixels.ignored_share);
-        writeln!(f, "{:<width$}{:>14}{share:>9}", "ignored", pixels.ignored)?;
-        let none = pixels.classes.iter().filter(|class| class.train == 0);
-        let none: Vec<String> = none.map(|class| cell(&class.name)).collect();
-        if !none.is_empty() {
-            writeln!(f, "\nno pixel to train on: {}", none.join(", "))?;
-        }
-        Ok(())
+    }
+    let share = format!("{:.2} %", 100.0 * pixels.ignored_share);
+    writeln!(f, "{:<width$}{:>14}{share:>9}", "ignored", pixels.ignored)?;
+    let none = pixels.classes.iter().filter(|class| class.train == 0);
+    let none: Vec<String> = none.map(|class| cell(&class.name)).collect();
+    if !none.is_empty() {
+        writeln!(f, "\nno pixel to train on: {}", none.join(", "))?;
+    }
+    Ok(())
 }
 
 fn by([width, height]: &[u32; 2]) -> String {

@@ -17,9 +17,9 @@ use stokehold_jobs::{
 use super::at_sagemaker::{self, Way};
 use super::{at_slurm, code, print, show};
 use crate::failure::Usage;
+use crate::interrupt;
 use crate::local::Local;
 use crate::terminal;
-use crate::interrupt;
 
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "stokehold job run JOB.toml [OPTIONS]\n       \

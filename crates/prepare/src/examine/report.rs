@@ -298,4 +298,3 @@ fn has_extension_of(path: &str, format: Format) -> bool {
         Format::WebP => path.ends_with(".webp"),
     }
 }
-
