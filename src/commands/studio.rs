@@ -37,6 +37,12 @@ pub struct Args {
     /// Show everything, and change nothing.
     #[arg(long)]
     read_only: bool,
+    /// Speak TLS: the file of the certificate and those that it rests on, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<Local>,
+    /// The file of the certificate's key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<Local>,
 }
 
 /// Runs the subcommand.
@@ -70,6 +76,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         program: Some(std::env::current_exe()?),
         listen: args.listen.clone(),
         read_only: args.read_only,
+        tls: args
+            .tls_cert
+            .as_ref()
+            .zip(args.tls_key.as_ref())
+            .map(|(certificate, key)| (certificate.to_path_buf(), key.to_path_buf())),
     })?;
     let address = studio.address();
     writeln!(terminal::out(), "{}", studio.link())?;
@@ -79,10 +90,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         "the studio of {}{mode}; open the link; Ctrl-C ends it",
         folders.join(", ")
     );
-    if !address.ip().is_loopback() {
+    if !address.ip().is_loopback() && args.tls_cert.is_none() {
         note!(
             "warning: it listens on {address} without encryption: whoever reads the network sees the token and everything else; \
-             prefer 127.0.0.1 and an SSH tunnel"
+             give --tls-cert and --tls-key, or prefer 127.0.0.1 and an SSH tunnel"
         );
     }
     studio.run(stop, |action| note!("{action}"))?;

@@ -143,7 +143,7 @@ impl Watched {
         let findings = judge(&recording, &self.parameters);
         let now = unix_now();
         // Numbers that cannot be read now are read at the next look.
-        let _ = self.following.look(&|_| Some(now));
+        let _ = self.following.look(&|_| Some(now), &mut |_| {});
         let curves = self.following.curves();
         Ok(Now::of(&self.title, &recording, &findings, curves, now, WINDOW))
     }

@@ -266,6 +266,7 @@ fn of_trial(report: &Report, cell: &Cell, trial: usize, machine: &Machine, steps
             machine: report.machine.clone(),
             workload: Some(workload(report, cell, measured)),
             paused: None,
+            idle_seconds: 0.0,
             notes,
         }),
         nodes: vec![node],

@@ -3,6 +3,10 @@
 //! They are read from `metrics.jsonl` of the run's folder, of either kind: a line of a job has a name, a value and the time at which it
 //! came; a line of `stokehold train` has several numbers of a step or an epoch, and its time is the end of that step in the
 //! recording's timeline.
+//!
+//! However many points a curve has, at most 8195 of them are kept: all of the first 8192, and then of each stretch its lowest and its
+//! highest, where the length of a stretch doubles whenever there are too many. The first and the last point, the extremes and the
+//! first value that is no number stay as they are.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +16,7 @@ use serde_json::Value;
 use stokehold_base::growing::Growing;
 use stokehold_profile::{Recording, span};
 
-/// The most points of a curve that are kept: more than a page has pixels. Then every second one is dropped.
+/// A curve is thinned to so many points when it has twice as many: more than a page has pixels.
 const POINTS: usize = 4096;
 /// The most curves.
 const CURVES: usize = 64;
@@ -119,66 +123,113 @@ impl Curve {
     }
 }
 
-/// A curve of any number of points, thinned evenly while they come.
+/// A curve of any number of points, thinned while they come: of each stretch, the lowest and the highest value are kept.
 #[derive(Debug)]
 struct Thinned {
-    curve: Curve,
-    /// Every so many points one is kept.
-    stride: u64,
-    seen: u64,
-    /// Points that stay whatever is thinned: the best one, and the first that is no number.
-    best: Option<Point>,
+    name: String,
+    counts: &'static str,
+    /// Two of each stretch, in their order.
+    points: Vec<Point>,
+    /// How many points a stretch has.
+    stretch: u64,
+    /// The stretch that has not ended: how many points came, and those that it is kept by.
+    came: u64,
+    open: Vec<Point>,
+    /// Points that stay whatever is thinned.
+    first: Option<Point>,
+    last: Option<Point>,
     broken: Option<Point>,
 }
 
 impl Thinned {
     fn new(name: String, counts: &'static str) -> Self {
         Self {
-            curve: Curve {
-                name,
-                points: Vec::new(),
-                counts,
-            },
-            stride: 1,
-            seen: 0,
-            best: None,
+            name,
+            counts,
+            points: Vec::new(),
+            stretch: 2,
+            came: 0,
+            open: Vec::new(),
+            first: None,
+            last: None,
             broken: None,
         }
     }
 
     fn push(&mut self, point: Point) {
-        let order = self.curve.order();
+        self.first.get_or_insert(point);
+        self.last = Some(point);
         if !point.value.is_finite() {
             self.broken.get_or_insert(point);
-        } else if let Some(is_better) = order
-            && self.best.is_none_or(|best| is_better(point.value, best.value))
-        {
-            self.best = Some(point);
         }
-        if self.seen.is_multiple_of(self.stride) {
-            self.curve.points.push(point);
+        self.open.push(point);
+        self.came += 1;
+        if self.open.len() > 2 {
+            self.open = extremes(&self.open).to_vec();
         }
-        self.seen += 1;
-        if self.curve.points.len() >= 2 * POINTS {
-            let mut keep = false;
-            self.curve.points.retain(|_| {
-                keep = !keep;
-                keep
-            });
-            self.stride *= 2;
+        if self.came < self.stretch {
+            return;
+        }
+        self.points.append(&mut self.open);
+        self.came = 0;
+        if self.points.len() >= 2 * POINTS {
+            self.points = self.points.chunks(4).flat_map(extremes).collect();
+            self.stretch *= 2;
         }
     }
 
-    /// The curve, by time, with the points that stay.
+    /// The curve, by time.
     fn finish(&self) -> Curve {
-        let mut curve = self.curve.clone();
-        if self.stride > 1 {
-            curve.points.extend(self.best);
-            curve.points.extend(self.broken);
+        let mut points = [&self.points[..], &self.open].concat();
+        if self.stretch > 2 {
+            points.extend([self.first, self.last, self.broken].into_iter().flatten());
         }
-        curve.points.sort_by(|a, b| a.time.total_cmp(&b.time));
-        curve
+        points.sort_by(|a, b| a.time.total_cmp(&b.time).then(a.step.cmp(&b.step)));
+        if self.stretch > 2 {
+            // The lowest and the highest of a stretch may be the same one.
+            points.dedup_by_key(|point| (point.time.to_bits(), point.step, point.value.to_bits()));
+        }
+        Curve {
+            name: self.name.clone(),
+            points,
+            counts: self.counts,
+        }
     }
+}
+
+/// The lowest and the highest of some points, each the first of equals, in their order; what is no number counts only where all are
+/// none. `points` is not empty.
+fn extremes(points: &[Point]) -> [Point; 2] {
+    let first_by = |is_before: fn(f64, f64) -> bool| {
+        (0..points.len())
+            .filter(|at| points[*at].value.is_finite())
+            .reduce(|best, at| match is_before(points[at].value, points[best].value) {
+                true => at,
+                false => best,
+            })
+    };
+    let low = first_by(|one, other| one < other).unwrap_or(0);
+    let high = first_by(|one, other| one > other).unwrap_or(points.len() - 1);
+    [points[low.min(high)], points[low.max(high)]]
+}
+
+/// At most `most` points for a picture of these, the first and the last of which stay: of each stretch the lowest, the highest, and the
+/// first that is no number.
+pub fn thin(points: &[Point], most: usize) -> Vec<Point> {
+    if points.len() <= most {
+        return points.to_vec();
+    }
+    let stretches = (most.saturating_sub(2) / 3).max(1);
+    let mut kept: Vec<Point> = points[..1].to_vec();
+    for stretch in points.chunks(points.len().div_ceil(stretches)) {
+        let mut of = extremes(stretch).to_vec();
+        of.extend(stretch.iter().find(|point| !point.value.is_finite()));
+        of.sort_by(|a, b| a.time.total_cmp(&b.time).then(a.step.cmp(&b.step)));
+        kept.extend(of);
+    }
+    kept.extend(points.last());
+    kept.dedup_by_key(|point| (point.time.to_bits(), point.step, point.value.to_bits()));
+    kept
 }
 
 /// The words of a name: `val_loss` and `val/loss` have two.
@@ -223,7 +274,7 @@ pub fn is_of_validation(name: &str) -> bool {
 pub fn read(run: &Path, recording: &Recording) -> io::Result<(Vec<Curve>, u64)> {
     let time = step_times(recording);
     let mut following = Following::new(run);
-    following.look(&time)?;
+    following.look(&time, &mut |_| {})?;
     Ok((following.curves(), following.bad))
 }
 
@@ -233,7 +284,15 @@ pub struct Following {
     file: Growing,
     curves: BTreeMap<String, Thinned>,
     bad: u64,
-    begun: u64,
+}
+
+/// What a look finds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum News<'a> {
+    /// The file was written anew, as by a run that was resumed: what came before is no part of the curves any more.
+    Anew,
+    /// A point of the curve of this name.
+    Point(&'a str, Point),
 }
 
 impl Following {
@@ -243,38 +302,34 @@ impl Following {
             file: Growing::new(run.join("metrics.jsonl")),
             curves: BTreeMap::new(),
             bad: 0,
-            begun: 0,
         }
     }
 
-    /// How often the file was written anew, as by a run that was resumed: what came before is no part of the curves any more.
-    pub fn begun(&self) -> u64 {
-        self.begun
-    }
-
-    /// Reads what was written since the last look, and returns its points with their names. `time` says when a step ended; a line of a step whose
-    /// time is unknown has no points.
+    /// Reads what was written since the last look, and hands out what is new, as it comes: nothing of it is kept but what the curves
+    /// keep. `time` says when a step ended; a line of a step whose time is unknown has no points.
     ///
     /// # Errors
     /// The system's error.
-    pub fn look(&mut self, time: &dyn Fn(u64) -> Option<f64>) -> io::Result<Vec<(String, Point)>> {
-        let mut all = Vec::new();
-        while self.take(time, &mut all)? {}
-        Ok(all)
+    pub fn look(
+        &mut self,
+        time: &dyn Fn(u64) -> Option<f64>,
+        each: &mut dyn FnMut(News<'_>),
+    ) -> io::Result<()> {
+        while self.take(time, each)? {}
+        Ok(())
     }
 
-    /// Adds what one look finds. Returns whether there is more.
+    /// Hands out what one read of the file finds. Returns whether there is more.
     fn take(
         &mut self,
         time: &dyn Fn(u64) -> Option<f64>,
-        all: &mut Vec<(String, Point)>,
+        each: &mut dyn FnMut(News<'_>),
     ) -> io::Result<bool> {
         let news = self.file.look()?;
         if news.anew {
             self.curves.clear();
             self.bad = 0;
-            self.begun += 1;
-            all.clear();
+            each(News::Anew);
         }
         for line in news.lines() {
             let points = serde_json::from_slice(line)
@@ -285,12 +340,17 @@ impl Following {
                 continue;
             };
             for (name, point) in points {
-                if !self.curves.contains_key(&name) && self.curves.len() == CURVES {
-                    continue;
+                if !self.curves.contains_key(&name) {
+                    if self.curves.len() == CURVES {
+                        continue;
+                    }
+                    let new = Thinned::new(name.clone(), counts);
+                    self.curves.insert(name.clone(), new);
                 }
-                let new = || Thinned::new(name.clone(), counts);
-                self.curves.entry(name.clone()).or_insert_with(new).push(point);
-                all.push((name, point));
+                if let Some(curve) = self.curves.get_mut(&name) {
+                    curve.push(point);
+                }
+                each(News::Point(&name, point));
             }
         }
         Ok(news.more)
@@ -365,6 +425,8 @@ fn number(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
     use stokehold_simulate::Simulation;
 
@@ -460,8 +522,13 @@ mod tests {
     fn a_run_that_goes_on_is_followed() {
         let dir = tempfile::tempdir().unwrap();
         let mut following = Following::new(dir.path());
-        let now = |_| Some(5.0);
-        assert!(following.look(&now).unwrap().is_empty() && following.curves().is_empty());
+        let news = |following: &mut Following| {
+            let mut all = Vec::new();
+            let each = &mut |news: News<'_>| all.push(format!("{news:?}"));
+            following.look(&|_| Some(5.0), each).unwrap();
+            all
+        };
+        assert!(news(&mut following).is_empty() && following.curves().is_empty());
         let line = |step: u64| {
             format!(
                 "{{\"kind\":\"train\",\"epoch\":1,\"step\":{step},\"loss\":2.5,\"lr\":0.1,\"images_per_second\":9}}\n"
@@ -469,16 +536,89 @@ mod tests {
         };
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(&path, line(1) + &line(2)).unwrap();
-        let news = following.look(&now).unwrap();
-        assert_eq!(
-            (news.len(), news[0].1.time, following.curves()[0].points.len()),
-            (6, 5.0, 2)
-        );
-        assert!(following.look(&now).unwrap().is_empty());
+        assert_eq!(news(&mut following).len(), 6);
+        let loss = following.curves().remove(0);
+        assert_eq!((loss.points.len(), loss.points[0].time), (2, 5.0));
+        assert!(news(&mut following).is_empty());
         // A run that begins again.
         std::fs::write(&path, line(1)).unwrap();
-        assert_eq!(following.look(&now).unwrap().len(), 3);
+        let again = news(&mut following);
+        assert_eq!((again.len(), again[0].as_str()), (4, "Anew"));
         assert_eq!(following.curves()[0].points.len(), 1);
+    }
+
+    /// The most points of a curve.
+    const MOST: usize = 2 * POINTS + 3;
+
+    #[test]
+    fn of_three_million_lines_a_bounded_part_is_kept_with_its_ends_and_extremes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("metrics.jsonl")).unwrap();
+        let mut file = io::BufWriter::new(file);
+        let value = |step: u64| match step {
+            1_234_567 => -5.0,
+            2_345_678 => 5.0,
+            step => (step as f64 / 1e5).sin(),
+        };
+        for step in 0..3_000_000 {
+            writeln!(
+                file,
+                "{{\"name\":\"x\",\"time\":{step},\"step\":{step},\"value\":{}}}",
+                value(step)
+            )
+            .unwrap();
+        }
+        file.flush().unwrap();
+        let mut following = Following::new(dir.path());
+        let mut handed = 0u64;
+        following
+            .look(&|_| None, &mut |news| {
+                handed += u64::from(matches!(news, News::Point(..)))
+            })
+            .unwrap();
+        assert_eq!(handed, 3_000_000);
+        let curve = &following.curves["x"];
+        let held = curve.points.capacity() + curve.open.capacity();
+        assert!(held <= 2 * MOST, "{held}");
+        let points = following.curves().remove(0).points;
+        assert!((POINTS..=MOST).contains(&points.len()), "{}", points.len());
+        for step in [0, 1_234_567, 2_345_678, 2_999_999] {
+            let kept = points.iter().find(|point| point.step == Some(step));
+            assert_eq!(kept.unwrap().value, value(step), "{step}");
+        }
+        // Fewer for a picture, with the same ends and extremes.
+        let few = thin(&points, 500);
+        assert!((300..=500).contains(&few.len()), "{}", few.len());
+        for step in [0, 1_234_567, 2_345_678, 2_999_999] {
+            assert!(few.iter().any(|point| point.step == Some(step)), "{step}");
+        }
+    }
+
+    #[test]
+    fn extremes_are_numbers_where_there_are_any() {
+        let points = |values: &[f64]| -> Vec<Point> {
+            values
+                .iter()
+                .zip(0u32..)
+                .map(|(&value, time)| Point {
+                    time: time.into(),
+                    step: None,
+                    value,
+                })
+                .collect()
+        };
+        let of = |values: &[f64]| extremes(&points(values)).map(|point| point.time);
+        assert_eq!(of(&[1.0, 3.0, 0.0, 2.0]), [1.0, 2.0]);
+        assert_eq!(of(&[f64::NAN, 3.0, f64::INFINITY, 2.0]), [1.0, 3.0]);
+        assert_eq!(of(&[7.0, 7.0, 7.0]), [0.0, 0.0]);
+        assert_eq!(of(&[f64::NAN, f64::NAN, f64::NAN]), [0.0, 2.0]);
+        let mut broken = points(&[1.0; 100]);
+        broken[50].value = f64::NAN;
+        let few = thin(&broken, 20);
+        assert!(
+            few.len() <= 20 && few.iter().any(|point| point.time == 50.0),
+            "{few:?}"
+        );
     }
 
     #[test]
@@ -486,11 +626,12 @@ mod tests {
         let line = |time: usize| format!("{{\"name\":\"x\",\"time\":{time},\"value\":{time}}}\n");
         let (curves, _) = read_text(&(0..100_000).map(line).collect::<String>());
         let points = &curves[0].points;
-        assert!(points.len() < 2 * POINTS && points.windows(2).all(|pair| pair[0].time < pair[1].time));
+        assert!((POINTS..=MOST).contains(&points.len()), "{}", points.len());
+        assert!(points.windows(2).all(|pair| pair[0].time < pair[1].time));
         // Thinned evenly: the first half of the run has half of the points.
         let first = points.iter().filter(|point| point.time < 50_000.0).count();
         assert!(
-            (points.len() / 2).abs_diff(first) <= 2,
+            (points.len() / 2).abs_diff(first) <= 4,
             "{first} of {}",
             points.len()
         );
@@ -508,7 +649,7 @@ mod tests {
         };
         let (curves, _) = read_text(&(0..100_000).map(line_of).collect::<String>());
         let points = &curves[0].points;
-        assert!(points.len() < 2 * POINTS + 2);
+        assert!(points.len() <= MOST, "{}", points.len());
         assert_eq!(curves[0].best().unwrap().time, 33_333.0);
         let broken = points.iter().find(|point| !point.value.is_finite()).unwrap();
         assert_eq!(broken.time, 60_000.0);

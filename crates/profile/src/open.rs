@@ -167,6 +167,7 @@ mod tests {
             machine: Machine::here(),
             workload: None,
             paused: None,
+            idle_seconds: 0.0,
             notes: vec!["no NVML".to_owned()],
         }
     }

@@ -145,8 +145,15 @@ pub struct About {
     /// When the recording was switched off, unix seconds; `None` while samples are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<f64>,
+    /// Of a recording that went on later, as that of a run that was resumed: how long nobody recorded in between, seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub idle_seconds: f64,
     /// Notes for readers: a missing NVML, a jump of the clock, samples that rotation removed.
     pub notes: Vec<String>,
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// The part of a recording that belongs to one machine.

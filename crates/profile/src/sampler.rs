@@ -1,6 +1,7 @@
 //! The recorder, which takes ticks, writes them, and maintains `recording.json`; and the thread that drives
 //! it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -123,6 +124,21 @@ pub struct Recorder {
     cpu: Histogram,
 }
 
+/// When samples were last written into a recording's folder, unix seconds: the end of a recording that was cut off.
+fn last_sign(folder: &Path) -> Option<f64> {
+    let names = |path: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    // Folders have hours as names.
+    let hour = names(&folder.join("system/incremental")).into_iter().max()?;
+    let written = names(&hour).into_iter().filter_map(|path| {
+        let time = fs::metadata(path).ok()?.modified().ok()?;
+        Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64())
+    });
+    written.reduce(f64::max)
+}
+
 /// At most this many notes are kept.
 const NOTES: usize = 100;
 /// A last interval of at least this length becomes a tick.
@@ -159,6 +175,10 @@ impl Recorder {
         let started = clock.time(now, wall).0;
         // A file that cannot be read is replaced.
         let before = About::read(folder).ok().flatten();
+        let idle_seconds = before.as_ref().map_or(0.0, |before| {
+            let end = before.ended.or_else(|| last_sign(folder));
+            before.idle_seconds + end.map_or(0.0, |end| (started - end).max(0.0))
+        });
         let mut recorder = Self {
             folder: folder.to_owned(),
             about: About {
@@ -171,6 +191,7 @@ impl Recorder {
                 machine: Machine::here(),
                 workload: None,
                 paused: None,
+                idle_seconds,
                 notes: before.map_or_else(Vec::new, |before| before.notes),
             },
             news: true,
@@ -462,8 +483,6 @@ impl Drop for Sampler {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::Recording;
 
@@ -700,6 +719,36 @@ mod tests {
         let sampler = Sampler::start(&dir.path().join("out"), settings).unwrap();
         std::thread::sleep(Duration::from_millis(120));
         assert_eq!(sampler.stop(Ending::default()).unwrap().ticks, 1);
+    }
+
+    /// What lies between the parts of a recording is known, whether a part has ended or was cut off.
+    #[test]
+    fn a_recording_that_goes_on_knows_how_long_nobody_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (machine, out) = (dir.path().join("proc"), dir.path().join("out"));
+        let open = || {
+            let mut recorder = Recorder::open(&out, fake_machine(&machine)).unwrap();
+            recorder.tick(Instant::now(), SystemTime::now()).unwrap();
+            recorder
+        };
+        let idle = || About::read(&out).unwrap().unwrap().idle_seconds;
+        open().finish(Ending::default()).unwrap();
+        assert_eq!(idle(), 0.0);
+        let mut about = About::read(&out).unwrap().unwrap();
+        about.ended = about.ended.map(|ended| ended - 3600.0);
+        fs::write(out.join("recording.json"), serde_json::to_string(&about).unwrap()).unwrap();
+        // Dropped without an end, as that of a process that is killed.
+        drop(open());
+        assert!((3600.0..3700.0).contains(&idle()), "{}", idle());
+        let hours = fs::read_dir(out.join("system/incremental")).unwrap().flatten();
+        let files = hours.flat_map(|hour| fs::read_dir(hour.path()).unwrap().flatten());
+        for file in files {
+            let file = fs::File::options().append(true).open(file.path()).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(1000))
+                .unwrap();
+        }
+        open().finish(Ending::default()).unwrap();
+        assert!((4600.0..4800.0).contains(&idle()), "{}", idle());
     }
 
     #[test]

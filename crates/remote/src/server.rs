@@ -7,11 +7,10 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fs;
 use std::io;
 use std::mem;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,19 +25,17 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Serialize;
 use serde_json::json;
 use stokehold_base::fault::Fault;
+use stokehold_base::serve::{Tls, accept, same};
 use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool, Workers};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, Source as _};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
-use tokio_rustls::TlsAcceptor;
 
 use crate::client::check_token;
 use crate::spec::VERSION;
@@ -72,9 +69,6 @@ const FILES: usize = 256;
 const LONGEST_SPEC: usize = 256 << 20;
 const USUAL_SPEC: u64 = 1 << 20;
 
-/// How long TLS's greeting may take.
-const GREETING: Duration = Duration::from_secs(20);
-
 /// How long an answer may be on its way; trainers wait no longer.
 const SENDING: Duration = Duration::from_secs(60);
 
@@ -101,7 +95,7 @@ pub struct Options {
 /// A server that listens.
 pub struct Server {
     listener: StdListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     state: Arc<State>,
 }
 
@@ -115,7 +109,10 @@ impl Server {
             check_token(token)?;
         }
         let tls = match &options.tls {
-            Some((certificate, key)) => Some(acceptor(certificate, key)?),
+            Some((certificate, key)) => {
+                let read = Tls::read(certificate, key);
+                Some(read.map_err(|(path, reason)| RemoteError::Secret { path, reason })?)
+            }
             None => None,
         };
         let listener = StdListener::bind(&options.listen)
@@ -187,35 +184,8 @@ impl Server {
             error,
         })?;
         let Self { listener, tls, state } = self;
-        let served = runtime.block_on(async {
-            let listener = TcpListener::from_std(listener)?;
-            let most = connections();
-            let connections = Arc::new(Semaphore::new(most));
-            let mut look = tokio::time::interval(Duration::from_millis(50));
-            while !stop.load(Ordering::Relaxed) {
-                let accepted = tokio::select! {
-                    accepted = listener.accept() => accepted,
-                    _ = look.tick() => continue,
-                };
-                let Ok((stream, peer)) = accepted else {
-                    // Too many open files, or a connection that is gone already: others may go on.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                };
-                let Ok(place) = Arc::clone(&connections).try_acquire_owned() else {
-                    tracing::warn!(%peer, "refused: {most} connections are open");
-                    continue;
-                };
-                let (state, tls) = (Arc::clone(&state), tls.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = serve(state, stream, tls).await {
-                        tracing::debug!(%peer, "the connection ended: {error}");
-                    }
-                    drop(place);
-                });
-            }
-            Ok(())
-        });
+        let serve = |stream, _| serve(Arc::clone(&state), stream, tls.clone());
+        let served = runtime.block_on(accept(listener, connections(), stop, serve));
         // Opening a large data set may take long, and nobody waits for it.
         runtime.shutdown_background();
         served.map_err(|error| RemoteError::System {
@@ -321,7 +291,7 @@ impl Refusal {
 
 type Answer = Response<Pieces>;
 
-async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<TlsAcceptor>) -> Result<(), String> {
+async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<Tls>) -> Result<(), String> {
     let ready = stream.set_nodelay(true).and_then(|()| {
         // The system finds out that a machine is gone also where nothing is being sent.
         sockopt::set_tcp_user_timeout(&stream, DEAD.as_millis() as u32)?;
@@ -332,11 +302,7 @@ async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<TlsAcceptor>) -
     ready.map_err(|error| error.to_string())?;
     match tls {
         None => speak(state, stream).await,
-        Some(tls) => {
-            let greeted = tokio::time::timeout(GREETING, tls.accept(stream)).await;
-            let stream = greeted.map_err(|_| "no greeting of TLS in time")?;
-            speak(state, stream.map_err(|error| error.to_string())?).await
-        }
+        Some(tls) => speak(state, tls.greet(stream).await?).await,
     }
 }
 
@@ -768,37 +734,4 @@ impl State {
             loaders[place].1.epochs.clear();
         }
     }
-}
-
-/// Whether two secrets are the same; the time does not depend on where they differ.
-fn same(given: &[u8], expected: &[u8]) -> bool {
-    let differ = given
-        .iter()
-        .zip(expected)
-        .fold(0, |differ, (a, b)| differ | (a ^ b));
-    given.len() == expected.len() && differ == 0
-}
-
-fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, RemoteError> {
-    let refuse = |path: &Path, reason: String| RemoteError::Secret {
-        path: path.to_owned(),
-        reason,
-    };
-    let read = |path: &Path| fs::read(path).map_err(|error| refuse(path, error.to_string()));
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(certificate)?).collect();
-    let certificates =
-        certificates.map_err(|error| refuse(certificate, format!("no certificate: {error}")))?;
-    let own = PrivateKeyDer::from_pem_slice(&read(key)?);
-    let own = own.map_err(|error| refuse(key, format!("no key: {error}")))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, own));
-    let config = config.map_err(|error| {
-        refuse(
-            certificate,
-            format!("cannot be used with {}: {error}", key.display()),
-        )
-    })?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }

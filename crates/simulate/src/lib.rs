@@ -288,6 +288,7 @@ impl Simulation {
             },
             workload: None,
             paused: None,
+            idle_seconds: 0.0,
             notes: vec!["This machine was simulated.".to_owned()],
         }
     }

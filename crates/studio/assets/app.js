@@ -12,8 +12,9 @@ import start from "./start.js";
 import data from "./data.js";
 import workbench from "./workbench.js";
 import results from "./results.js";
+import machine from "./machine.js";
 
-const PAGES = { "/": home, "/runs": runs, "/run": run, "/compare": compare, "/studies": studies, "/study": study, "/start": start, "/data": data, "/workbench": workbench, "/results": results };
+const PAGES = { "/": home, "/runs": runs, "/run": run, "/compare": compare, "/studies": studies, "/study": study, "/start": start, "/data": data, "/workbench": workbench, "/results": results, "/machine": machine };
 const UNDER = { "/run": "/runs", "/compare": "/runs", "/study": "/studies", "/workbench": "/data" };
 const main = document.getElementById("main");
 let leave = null, visit = 0;
@@ -75,7 +76,7 @@ document.addEventListener("click", (event) => {
 addEventListener("popstate", () => show(true));
 
 // Keys: a letter after `g` goes to a page, as in other programs.
-const KEYS = [["g h", "Home"], ["g r", "Runs and jobs"], ["g s", "Studies"], ["g d", "Data"], ["g n", "Start a new job"], ["/", "To the search or filter"],
+const KEYS = [["g h", "Home"], ["g r", "Runs and jobs"], ["g s", "Studies"], ["g d", "Data"], ["g m", "This machine"], ["g n", "Start a new job"], ["/", "To the search or filter"],
   ["j k", "The row below, the row above"], ["Enter", "Open the row"], ["x", "Choose the row, to compare it"], ["?", "These keys"], ["Esc", "Close"]];
 const dialog = document.getElementById("keys");
 fill(dialog, el("h2", { id: "keys-title" }, "Keys"),
@@ -84,7 +85,7 @@ fill(dialog, el("h2", { id: "keys-title" }, "Keys"),
 let prefix = false;
 document.addEventListener("keydown", (event) => {
   if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input, select, textarea, dialog")) return;
-  const places = { h: "/", r: "/runs", s: "/studies", d: "/data", n: "/start" };
+  const places = { h: "/", r: "/runs", s: "/studies", d: "/data", m: "/machine", n: "/start" };
   if (prefix && places[event.key]) {
     event.preventDefault();
     go(places[event.key]);

@@ -5,7 +5,8 @@ import { clock, digits, duration, el, fill, save } from "./dom.js";
 // Lines differ in colour and in dashes, so that nobody needs to see the colours.
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [1, 4], [5, 5]];
 const COLOURS = 6;
-const LEAST = 4096;
+// A line is thinned to so many points when it has twice as many.
+const POINTS = 4096;
 
 function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -21,32 +22,70 @@ function ticks(low, high, count) {
   return all;
 }
 
-// A line of points: [x by step, x by time, value]; bounded, so that a page may stay open for days.
+// The lowest and the highest of some points, each the first of equals, in their order; a point is [time, step, value].
+function extremes(points) {
+  let low = -1, high = -1;
+  points.forEach(([, , value], at) => {
+    if (value === null) return;
+    if (low < 0 || value < points[low][2]) low = at;
+    if (high < 0 || value > points[high][2]) high = at;
+  });
+  if (low < 0) [low, high] = [0, points.length - 1];
+  return [points[Math.min(low, high)], points[Math.max(low, high)]];
+}
+
+// A line of points, bounded as the server's curves are, so that a page may stay open for days: of each stretch the lowest and the
+// highest, and the first and the last one.
 export class Line {
   constructor(name, points = []) {
     this.name = name;
     this.steps = [];
     this.times = [];
     this.values = [];
-    this.stride = 1;
-    this.skip = 0;
+    this.stretch = 2;
+    this.came = 0;
+    this.open = [];
+    this.settled = 0;
     this.push(points);
   }
 
   // Points as the server sends them: time, step, value, one after the other.
   push(flat) {
+    if (flat.length < 3) return;
+    this.keep(this.settled);
     for (let at = 0; at + 2 < flat.length; at += 3) {
-      this.skip += 1;
-      if (this.skip < this.stride) continue;
-      this.skip = 0;
-      this.times.push(flat[at]);
-      this.steps.push(flat[at + 1]);
-      this.values.push(flat[at + 2]);
+      this.open.push([flat[at], flat[at + 1], flat[at + 2]]);
+      this.came += 1;
+      if (this.open.length > 2) this.open = extremes(this.open);
+      if (this.came < this.stretch) continue;
+      this.append(this.open);
+      this.open = [];
+      this.came = 0;
+      if (this.values.length >= 2 * POINTS) this.thin();
     }
-    while (this.values.length > 2 * LEAST) {
-      const keep = (_, place) => place % 2 === 0;
-      for (const part of ["times", "steps", "values"]) this[part] = this[part].filter(keep);
-      this.stride *= 2;
+    this.settled = this.values.length;
+    const last = flat.slice(-3);
+    this.append(this.open);
+    if (this.last !== last[2] || this.times.at(-1) !== last[0]) this.append([last]);
+  }
+
+  thin() {
+    const all = this.values.map((value, at) => [this.times[at], this.steps[at], value]);
+    this.keep(0);
+    if (extremes(all.slice(0, 4))[0] !== all[0]) this.append([all[0]]);
+    for (let at = 0; at < all.length; at += 4) this.append(extremes(all.slice(at, at + 4)));
+    this.stretch *= 2;
+  }
+
+  keep(count) {
+    for (const part of [this.times, this.steps, this.values]) part.length = count;
+  }
+
+  append(points) {
+    for (const [time, step, value] of points) {
+      this.times.push(time);
+      this.steps.push(step);
+      this.values.push(value);
     }
   }
 
@@ -55,10 +94,11 @@ export class Line {
   }
 }
 
-// A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), note.
+// A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), unit (what steps count), words (how a value is
+// written).
 export class Chart {
   constructor(holder, options) {
-    this.options = options;
+    this.options = { words: digits, ...options };
     this.lines = [];
     this.hidden = new Set();
     this.pointer = null;
@@ -127,7 +167,7 @@ export class Chart {
   }
 
   label() {
-    const shown = this.lines.slice(0, 12).map((line) => `${line.name} ${digits(line.last)}`);
+    const shown = this.lines.slice(0, 12).map((line) => `${line.name} ${this.options.words(line.last)}`);
     this.canvas.setAttribute("aria-label", `${this.options.title}. Last values: ${shown.join(", ")}`);
     const key = this.lines.map((line) => line.name).join("\n") + [...this.hidden].join("\n");
     if (this.listed !== key) {
@@ -149,7 +189,7 @@ export class Chart {
       }));
     }
     this.lines.forEach((line, number) => {
-      if (line.shown) line.shown.textContent = digits(line.last);
+      if (line.shown) line.shown.textContent = this.options.words(line.last);
       if (!line.swatch) return;
       const pen = line.swatch.getContext("2d");
       pen.clearRect(0, 0, 44, 12);
@@ -219,7 +259,7 @@ export class Chart {
     low -= margin; high += margin;
     if (x1 === x0) { x0 -= 0.5; x1 += 0.5; }
     const marks = ticks(low, high, height / 45);
-    const words = marks.map((tick) => digits(this.options.log ? 10 ** tick : tick));
+    const words = marks.map((tick) => this.options.words(this.options.log ? 10 ** tick : tick));
     const left = Math.max(36, ...words.map((word) => pen.measureText(word).width)) + 14;
     const right = 12, top = 8, bottom = 26;
     const x = (one) => left + ((one - x0) / (x1 - x0)) * (width - left - right);
@@ -312,7 +352,7 @@ export class Chart {
       }
       if (best < 0) continue;
       place ??= xs[best];
-      if (lines.length < 12) lines.push(`${line.name}: ${digits(line.values[best])}`);
+      if (lines.length < 12) lines.push(`${line.name}: ${this.options.words(line.values[best])}`);
       if (line.values[best] !== null && !(this.options.log && line.values[best] <= 0)) {
         pen.fillStyle = style("--ink");
         pen.beginPath();

@@ -36,6 +36,10 @@ export function address(path, query = {}) {
   return text ? `${path}?${text}` : path;
 }
 
+// Several keys in one member of an address: a key has one slash, and no two beside each other.
+export const together = (all) => all.join("//");
+export const keys = (text) => (text || "").split("//").filter(Boolean);
+
 export const card = (heading, ...children) => el("section", {}, heading && el("h2", {}, heading), ...children);
 
 // A table; columns are [heading, "word" or "number"].

@@ -27,14 +27,18 @@ export async function act(path, body) {
 
 const status = document.getElementById("link");
 export function connected(word) {
-  status.textContent = { live: "● live", lost: "○ the connection is lost; trying again", rest: "" }[word];
-  status.className = `link ${word}`;
+  const text = {
+    live: "● live", lost: "○ the connection is lost; trying again", rest: "",
+    stranger: "○ this studio does not know this browser: open the link that it has printed",
+  }[word];
+  if (status.textContent !== text) status.textContent = text;
+  status.className = `link ${word === "stranger" ? "lost" : word}`;
 }
 
 // Follows a view. A hidden page closes its stream, because browsers have few connections to a host, and goes on where it was
 // when it is seen again; so does one whose connection broke. Returns what ends it.
 export function follow(query, handlers) {
-  let source = null, last = "", timer = 0, pause = 500, over = false;
+  let source = null, last = "", timer = 0, pause = 500, over = false, stranger = false;
   const open = () => {
     if (over || document.hidden) return;
     clearTimeout(timer);
@@ -44,8 +48,13 @@ export function follow(query, handlers) {
     own.onopen = () => { pause = 500; connected("live"); };
     own.onerror = () => {
       if (own !== source || over) return;
-      connected("lost");
       own.close();
+      // An event stream does not say why it failed. After a restart the studio has another token.
+      if (!stranger) connected("lost");
+      ask("/api/session").then(() => { stranger = false; }, (error) => {
+        stranger = error.status === 401;
+        if (stranger && !over) connected("stranger");
+      });
       timer = setTimeout(open, pause);
       pause = Math.min(pause * 2, 8000);
     };

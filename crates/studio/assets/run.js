@@ -1,9 +1,10 @@
 // One run or job, live.
 
-import { bar, bytes, card, clock, digits, duration, el, fill, moment, percent, query, remember, state, table } from "./dom.js";
+import { address, bar, bytes, card, clock, digits, duration, el, fill, moment, percent, query, remember, state, table } from "./dom.js";
 import { act, ask, follow } from "./net.js";
 import { Curves } from "./chart.js";
 import { Heat } from "./heat.js";
+import { notes } from "./notes.js";
 import { say } from "./app.js";
 
 // Between two looks at verdict and heat map of a run that goes on.
@@ -20,7 +21,9 @@ export default async function run(main) {
   const curves = el("section", {});
   const heat = el("section", { hidden: !about.has_recording });
   const log = el("section", { hidden: true, class: "log-of" });
-  fill(main, head, verdict, curves, heat, log, details(about));
+  const facts = el("div", {});
+  fill(main, head, verdict, curves, heat, log, notes(key, about.notes, about.can.note), facts);
+  fill(facts, details(about));
 
   let row = about.row, can = about.can, now = null, gone = false;
   const drawHead = () => {
@@ -51,9 +54,10 @@ export default async function run(main) {
   // The buttons stay while the figures above them change, so that nobody's finger misses.
   const buttons = el("div", { class: "buttons" });
   const drawButtons = () => {
-    const key_ = JSON.stringify([can, now?.paused === null, row.state]);
-    if (buttons.dataset.key === key_) return;
-    buttons.dataset.key = key_;
+    const paused = now?.paused !== null && now?.paused !== undefined;
+    const shown = JSON.stringify([can, paused, row.state]);
+    if (buttons.dataset.shown === shown) return;
+    buttons.dataset.shown = shown;
     const doing = (path, body, done) => async (event) => {
       const button = event.currentTarget;
       button.disabled = true;
@@ -77,9 +81,9 @@ export default async function run(main) {
       button.textContent = "Stop it: press again";
       setTimeout(() => { delete button.dataset.sure; button.textContent = "Stop"; }, 4000);
     } }, "Stop");
-    const paused = now?.paused !== null && now?.paused !== undefined;
     fill(buttons, can.stop && stop,
       can.clone && el("a", { class: "button", id: "clone", href: `/start?${new URLSearchParams({ key })}` }, "Clone"),
+      can.resume && el("button", { type: "button", id: "resume", onclick: doing("/api/resume", () => ({}), "The job goes on, in a process of its own.") }, "Resume"),
       can.profiler && [
         el("button", { type: "button", id: "profiler", onclick: doing("/api/profiler", () => ({ on: paused }), paused ? "The profiler goes on." : "The profiler pauses.") },
           paused ? "Profiler on" : "Profiler off"),
@@ -152,6 +156,8 @@ export default async function run(main) {
         // A recorder writes its last samples after the state.
         timer = setTimeout(judge, ends ? 1500 : 0);
       }
+      // Results, states and files are there when it has ended.
+      if (ends) ask("/api/run", { key }).then((about) => over || fill(facts, details(about)), () => {});
     },
     curves(news) {
       empty.hidden = true;
@@ -215,8 +221,11 @@ function details(about) {
   parts.push(card("Settings", about.settings.length
     ? table([word("Setting"), word("Value")], about.settings.map(([name, value]) => [name, el("span", { class: "break" }, value)]), "Settings")
     : el("p", { class: "note" }, "None are recorded.")));
-  parts.push(card("Files", el("p", { class: "note" }, el("code", {}, about.folder)),
-    about.files.length > 0 && table([word("File"), ["Size"]], about.files.map(([name, size]) => [name, bytes(size)]), "Files")));
+  const { shown, more, is_cut } = about.files;
+  const link = (file) => el("a", { href: address("/api/run/file", { key: about.row.key, name: file.name }), download: "", target: "_blank" }, file.shown);
+  parts.push(card("Checkpoints and files", el("p", { class: "note" }, el("code", {}, about.folder)),
+    shown.length > 0 && table([word("File"), ["What"], ["Size"], ["Written"]], shown.map((file) => [link(file), file.what, bytes(file.bytes), moment(file.time)]), "Checkpoints and files"),
+    (more > 0 || is_cut) && el("p", { class: "note" }, `The latest of them; ${is_cut ? "there are more than can be looked at" : `${more} are older`}.`)));
   return el("div", { class: "twins" }, parts);
 }
 
@@ -242,7 +251,7 @@ class Log {
   }
 
   line(line) {
-    return el("div", { class: line.is_error ? "line err" : "line" },
+    return el("div", { class: line.is_error ? "line err" : "line", "data-at": line.at },
       line.time !== null && el("span", { class: "at" }, `${clock(line.time)} `),
       line.host && el("span", { class: "host" }, `${line.host} `), line.text);
   }
@@ -252,8 +261,16 @@ class Log {
       this.lines.replaceChildren();
       this.from = part.from;
     }
-    this.lines.append(...part.lines.map((line) => this.line(line)));
-    while (this.lines.childElementCount > LINES) this.lines.firstChild.remove();
+    // A line that has no end yet comes again with its end, or longer.
+    this.tail?.remove();
+    this.tail = part.tail && this.line(part.tail);
+    this.lines.append(...part.lines.map((line) => this.line(line)), ...(this.tail ? [this.tail] : []));
+    // Whoever reads earlier lines keeps them for longer.
+    const most = this.follows.checked ? LINES : 4 * LINES;
+    if (this.lines.childElementCount > most) {
+      while (this.lines.childElementCount > most) this.lines.firstChild.remove();
+      this.from = Number(this.lines.firstChild.dataset.at);
+    }
     this.earlier.hidden = this.from === 0;
     if (this.follows.checked) this.lines.scrollTop = this.lines.scrollHeight;
   }

@@ -1,21 +1,24 @@
 // All runs and jobs: filtered and sorted by the server, a part of them at a time.
 
-import { address, ago, duration, el, fill, query, remember, state, to } from "./dom.js";
+import { address, ago, duration, el, fill, keys, query, remember, state, to, together } from "./dom.js";
 import { ask, follow } from "./net.js";
 import { page, troubles } from "./home.js";
+import { tags } from "./notes.js";
 import { go } from "./app.js";
 
 const COUNT = 100;
+// How many runs are compared.
+const MOST = 8;
 const COLUMNS = [["name", "Name"], ["what", "What"], ["state", "State"], ["began", "Began"], ["took", "Took"], ["", "Progress"], ["result", "Result"]];
 
 export default async function runs(main) {
   document.title = "Runs and jobs · Stokehold studio";
   const wanted = { text: "", state: "", kind: "job,run", sort: "-began", from: 0, ...query() };
   wanted.from = Number(wanted.from) || 0;
-  const chosen = new Set((wanted.chosen || "").split(" ").filter(Boolean));
+  const chosen = new Set(keys(wanted.chosen));
   let latest = null, asked = 0, current = -1;
 
-  const search = el("input", { type: "search", value: wanted.text, placeholder: "words in name, kind, result or reason", "aria-label": "Filter", autocomplete: "off", spellcheck: "false" });
+  const search = el("input", { type: "search", value: wanted.text, placeholder: "words in name, kind, tags, result or reason", "aria-label": "Filter", autocomplete: "off", spellcheck: "false" });
   const states = el("div", { class: "states", role: "group", "aria-label": "States" });
   const place = el("div", {});
   const pair = el("p", { class: "pair-of", role: "status" });
@@ -24,7 +27,7 @@ export default async function runs(main) {
   const set = (changes) => {
     Object.assign(wanted, changes);
     const { text, state: of, sort, from } = wanted;
-    remember({ text, state: of, sort: sort === "-began" ? "" : sort, from: from || "", chosen: [...chosen].join(" ") });
+    remember({ text, state: of, sort: sort === "-began" ? "" : sort, from: from || "", chosen: together([...chosen]) });
     load();
   };
   let timer = 0;
@@ -49,14 +52,13 @@ export default async function runs(main) {
   function choose(row, is) {
     if (is) chosen.add(row.key);
     else chosen.delete(row.key);
-    remember({ chosen: [...chosen].join(" ") });
+    remember({ chosen: together([...chosen]) });
     told();
   }
   function told() {
-    const [a, b] = chosen;
-    fill(pair, chosen.size === 0 ? "Choose two rows to compare them."
-      : chosen.size === 2 ? [to("/compare", { a, b }, "Compare the two chosen"), " ", clear()]
-        : [`${chosen.size} chosen; two can be compared. `, clear()]);
+    fill(pair, chosen.size === 0 ? `Choose two rows or more, ${MOST} at most, to compare them.`
+      : chosen.size < 2 || chosen.size > MOST ? [`${chosen.size} chosen; two to ${MOST} can be compared. `, clear()]
+        : [to("/compare", { keys: together([...chosen]) }, `Compare the ${chosen.size} chosen`), " ", clear()]);
   }
   const clear = () => el("button", { type: "button", class: "small", onclick: () => { chosen.clear(); set({}); told(); } }, "Choose none");
 
@@ -80,7 +82,7 @@ export default async function runs(main) {
       const cell = (label, ...children) => el("td", { class: "word", "data-is": label }, children);
       return el("tr", { class: number === current ? "current" : null },
         el("td", { class: "choice", "data-is": "Choose" }, el("input", { type: "checkbox", checked: chosen.has(row.key), "data-focus": `row ${row.key}`, "aria-label": `Choose ${row.name}`, onchange: (event) => choose(row, event.target.checked) })),
-        cell("Name", to(page(row), { key: row.key }, row.name), row.why && el("div", { class: "why" }, row.why)),
+        cell("Name", to(page(row), { key: row.key }, row.name), tags(row.tags), row.why && el("div", { class: "why" }, row.why)),
         cell("What", row.what), cell("State", state(row.state)), cell("Began", ago(row.began)),
         cell("Took", end === null || row.began === null ? "–" : duration(end - row.began)),
         cell("Progress", row.progress ? `${done}/${of}` : "–"), cell("Result", row.result || "–"));
@@ -98,7 +100,7 @@ export default async function runs(main) {
     told();
   }
 
-  const keys = (event) => {
+  const press = (event) => {
     if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input[type=search], select, dialog") || !latest) return;
     const by = { j: 1, k: -1 }[event.key];
     const row = latest.rows[current];
@@ -106,18 +108,18 @@ export default async function runs(main) {
       current = Math.max(0, Math.min(latest.rows.length - 1, current + by));
       draw();
       place.querySelector("tr.current")?.scrollIntoView({ block: "nearest" });
-    } else if (event.key === "Enter" && row && event.target === document.body) go(address(page(row), { key: row.key }));
+    } else if (event.key === "Enter" && row && !event.target.closest?.("a, button, input")) go(address(page(row), { key: row.key }));
     else if (event.key === "x" && row) {
       choose(row, !chosen.has(row.key));
       draw();
     }
   };
-  document.addEventListener("keydown", keys);
+  document.addEventListener("keydown", press);
   await load();
   const ended = follow({ view: "list" }, { changed: load });
   return () => {
     ended();
     clearTimeout(timer);
-    document.removeEventListener("keydown", keys);
+    document.removeEventListener("keydown", press);
   };
 }

@@ -1,17 +1,26 @@
 // One study: best so far, curves of trials, which parameters matter, all trials.
 
 import { bar, card, digits, duration, el, fill, moment, query, remember, state, table } from "./dom.js";
-import { ask, follow } from "./net.js";
+import { act, ask, follow } from "./net.js";
 import { Chart, Line } from "./chart.js";
+import { notes } from "./notes.js";
+import { say } from "./app.js";
+
+// A picture that the server has drawn: nodes of SVG, in which nothing is executed.
+function picture(text) {
+  const named = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ');
+  return document.importNode(new DOMParser().parseFromString(named, "image/svg+xml").documentElement, true);
+}
 
 export default async function study(main) {
   const { key } = query();
   let sort = query().sort || "number";
-  const head = el("div", {}), pictures = el("div", { class: "charts" }), facts = el("div", {});
-  fill(main, head, el("section", {}, el("h2", {}, "How it went"), pictures), facts);
+  const head = el("div", {}), pictures = el("div", { class: "charts" }), facts = el("div", {}), ways = el("section", { hidden: true });
+  const marks = el("div", {});
+  fill(main, head, el("section", {}, el("h2", {}, "How it went"), pictures), ways, facts, marks);
   const best = new Chart(pictures, { title: "Best so far, trial by trial", unit: "trial" });
   const trials = new Chart(pictures, { title: "Each trial, step by step" });
-  let latest = null;
+  let latest = null, drawn = "", sure = null;
 
   function draw() {
     const page = latest;
@@ -57,6 +66,31 @@ export default async function study(main) {
     } }, el("option", { value: "number" }, "in their order"), el("option", { value: "value", selected: sort === "value" }, "the best first"));
     const word = (text) => [text, "word"];
     const value = (one) => (typeof one === "number" ? digits(one) : one === null || one === undefined ? "–" : String(one).slice(0, 200));
+    ways.hidden = !page.parallel;
+    if (page.parallel && page.parallel.picture !== drawn) {
+      drawn = page.parallel.picture;
+      fill(ways, el("h2", {}, "Which values go together"), el("p", { class: "note" }, page.parallel.about),
+        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Which values go together" }, el("div", { class: "wide" }, picture(drawn))));
+    }
+    // A press more asks whether it is meant; what is drawn anew meanwhile remembers that.
+    const stop = (number) => page.stoppable.includes(number) && el("button", { type: "button", class: "small danger", "data-stop": number, onclick: async (event) => {
+      const button = event.currentTarget;
+      if (sure !== number) {
+        sure = number;
+        button.textContent = `Stop trial ${number}: press again`;
+        setTimeout(() => { if (sure === number) { sure = null; draw(); } }, 4000);
+        return;
+      }
+      sure = null;
+      button.disabled = true;
+      try {
+        await act("/api/trial/stop", { key, trial: number });
+        say(`Trial ${number} is asked to stop; what it has reported counts.`);
+      } catch (error) {
+        say(error.message, true);
+      }
+      load().catch(() => {});
+    } }, sure === number ? `Stop trial ${number}: press again` : `Stop trial ${number}`);
     fill(facts,
       page.importance && card("Which parameters matter",
         el("p", { class: "note" }, "The share of the objective's variation that each explains by itself, by a model of the results (functional ANOVA). Of few trials it says little."),
@@ -64,7 +98,7 @@ export default async function study(main) {
       el("section", {}, el("div", { class: "titled" }, el("h2", {}, "Trials"), order),
         page.skipped > 0 && el("p", { class: "note" }, `The last ${page.trials.length}; ${page.skipped} before them are not shown.`),
         table([["Trial"], word("State"), [page.objective], ["Took"], ...page.names.map((name) => [name])], sorted.map((trial) => [
-          trial.number, [state(trial.state), trial.why && el("div", { class: "why" }, trial.why)], trial.value === null ? "–" : digits(trial.value),
+          trial.number, [state(trial.state), " ", stop(trial.number), trial.why && el("div", { class: "why" }, trial.why)], trial.value === null ? "–" : digits(trial.value),
           trial.ended ? duration(trial.ended - trial.asked) : "–", ...trial.values.map(value)]), "Trials")));
   }
   let asking = false, again = false;
@@ -80,6 +114,7 @@ export default async function study(main) {
     }
   }
   await load();
+  fill(marks, notes(key, latest.notes, latest.can.note));
   const ended = follow({ view: "study", key }, { changed: () => load().catch(() => {}) });
   return () => {
     ended();

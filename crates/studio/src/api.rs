@@ -2,9 +2,8 @@
 
 mod events;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Extension, Path as Segment, Query, State};
@@ -15,9 +14,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use stokehold_base::fault::Fault;
 use stokehold_diagnose::runs::{Run, differing, flatten};
 use stokehold_profile::{Change, FOLDER, ProfileError, check_free};
-use stokehold_tune::{JOURNAL, Study};
+use stokehold_tune::run::{job_name, jobs};
+use stokehold_tune::{JOURNAL, Study, Trial};
 use tokio::sync::Semaphore;
 
 use crate::data::Data;
@@ -25,9 +26,11 @@ use crate::guard::Guard;
 use crate::index::{self, Index, Kind, Row};
 use crate::judge::Judge;
 use crate::live::{At, Lives};
+use crate::machine::Here;
+use crate::notes::Notes;
 use crate::places::{Found, Lost, Places};
 use crate::server::{Action, Peer};
-use crate::{assets, data, log, results, start, study, text, workbench};
+use crate::{assets, data, files, log, results, start, study, text, workbench};
 
 /// The largest body of a request, bytes.
 const BODY: usize = 64 << 10;
@@ -35,8 +38,8 @@ const BODY: usize = 64 << 10;
 const RUNNING: usize = 12;
 /// Things that failed, on the first page.
 const FAILED: usize = 8;
-/// Files of a run that are listed.
-const FILES: usize = 100;
+/// Runs that are compared at once.
+const COMPARED: usize = 8;
 
 /// All that handlers share.
 pub struct Site {
@@ -50,8 +53,9 @@ pub struct Site {
     index: Arc<Index>,
     judge: Judge,
     /// One recording is read at a time; who waits for it keeps no thread waiting.
-    judging: Semaphore,
+    judging: Arc<Semaphore>,
     lives: Lives,
+    here: Arc<Here>,
     pub read_only: bool,
     tell: Box<dyn Fn(&Action) + Send + Sync>,
 }
@@ -64,16 +68,28 @@ impl std::fmt::Debug for Site {
     }
 }
 
+/// What a site shows.
+pub struct Sources {
+    pub places: Arc<Places>,
+    pub data: Data,
+    pub index: Arc<Index>,
+    pub here: Arc<Here>,
+}
+
 impl Site {
     pub fn new(
         guard: Guard,
-        places: Arc<Places>,
-        data: Data,
+        sources: Sources,
         program: Option<PathBuf>,
-        index: Arc<Index>,
         read_only: bool,
         tell: Box<dyn Fn(&Action) + Send + Sync>,
     ) -> Self {
+        let Sources {
+            places,
+            data,
+            index,
+            here,
+        } = sources;
         Self {
             guard,
             places,
@@ -81,8 +97,9 @@ impl Site {
             program,
             index,
             judge: Judge::default(),
-            judging: Semaphore::new(1),
+            judging: Arc::new(Semaphore::new(1)),
             lives: Lives::default(),
+            here,
             read_only,
             tell,
         }
@@ -136,6 +153,7 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/study", page.clone())
         .route("/start", page.clone())
         .route("/data", page.clone())
+        .route("/machine", page.clone())
         .route("/results", page.clone())
         .route("/workbench", page)
         .route("/assets/{name}", get(asset))
@@ -146,11 +164,16 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/api/run/curves", get(curves))
         .route("/api/run/judged", get(judged))
         .route("/api/run/log", get(log_part))
+        .route("/api/run/file", get(file))
         .route("/api/compare", get(compare))
         .route("/api/study", get(of_study))
+        .route("/api/machine", get(machine))
         .route("/api/events", get(events::stream))
         .route("/api/stop", post(stop))
         .route("/api/profiler", post(profiler))
+        .route("/api/resume", post(resume))
+        .route("/api/notes", post(note))
+        .route("/api/trial/stop", post(stop_trial))
         .merge(start::routes())
         .merge(data::routes())
         .merge(results::routes())
@@ -281,7 +304,8 @@ fn details(site: &Site, key: &str, found: &Found<'_>) -> Result<Value, Refusal> 
         "settings": settings.iter().map(|(name, value)| json!([text::short(name, 100), shown(value)])).collect::<Vec<_>>(),
         "results": results,
         "job": job,
-        "files": files(&found.folder),
+        "files": files::list(found),
+        "notes": Notes::of(&found.folder),
         "has_recording": found.folder.join(FOLDER).is_dir(),
         "can": can(site, found, &row),
     }))
@@ -299,6 +323,8 @@ fn can(site: &Site, found: &Found<'_>, row: &Row) -> Value {
     );
     json!({
         "stop": !site.read_only && row.kind == Kind::Job && row.state == "running",
+        "resume": !site.read_only && site.program.is_some() && row.kind == Kind::Job && matches!(row.state, "failed" | "stopped" | "interrupted"),
+        "note": !site.read_only,
         "profiler": !site.read_only && is_recorded,
         "clone": row.kind == Kind::Job && start::can(site),
     })
@@ -345,39 +371,6 @@ fn shown(value: &Value) -> String {
     text::short(&text, 500)
 }
 
-/// The files of a folder and of its checkpoints and results, with their sizes.
-fn files(folder: &Path) -> Vec<Value> {
-    let Ok(root) = fs::canonicalize(folder) else {
-        return Vec::new();
-    };
-    let mut all = Vec::new();
-    for below in ["", "checkpoints", "output"] {
-        // A link may lead elsewhere.
-        let Ok(resolved) = fs::canonicalize(root.join(below)) else {
-            continue;
-        };
-        if !resolved.starts_with(&root) {
-            continue;
-        }
-        let Ok(entries) = fs::read_dir(resolved) else {
-            continue;
-        };
-        for entry in entries.flatten().take(10 * FILES) {
-            // Of links, the links themselves.
-            let Ok(about) = entry.metadata() else { continue };
-            if about.is_file() {
-                let name = Path::new(below).join(entry.file_name());
-                all.push((text::short(&name.to_string_lossy(), 200), about.len()));
-            }
-        }
-    }
-    all.sort();
-    all.truncate(FILES);
-    all.into_iter()
-        .map(|(name, bytes)| json!([name, bytes]))
-        .collect()
-}
-
 fn log_of(found: &Found<'_>) -> Option<PathBuf> {
     found.file("log").or_else(|| found.file("output.log"))
 }
@@ -397,13 +390,13 @@ async fn curves(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answ
 }
 
 async fn judged(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Result<Response, Refusal> {
-    let own = Arc::clone(&site);
-    let _one = own
-        .judging
-        .acquire()
+    let one = Arc::clone(&site.judging)
+        .acquire_owned()
         .await
         .map_err(|error| Refusal::failed(&error))?;
     let made = blocking(move || {
+        // To the end of the read, also if who asked is gone by then.
+        let _one = one;
         let found = site
             .places
             .find(&key)
@@ -453,33 +446,56 @@ async fn log_part(State(site): Shared, Query(query): Query<OfLog>) -> Answer {
 }
 
 #[derive(Debug, Deserialize)]
-struct OfPair {
-    a: String,
-    b: String,
+struct OfKeys {
+    /// Keys with `//` between them, which no key has in it.
+    keys: String,
 }
 
-async fn compare(State(site): Shared, Query(OfPair { a, b }): Query<OfPair>) -> Answer {
+async fn compare(State(site): Shared, Query(OfKeys { keys }): Query<OfKeys>) -> Answer {
     blocking(move || {
-        let one = |key: &str| -> Result<(Row, Facts), Refusal> {
-            let found = site.places.find(key).map_err(|lost| Refusal::lost(key, &lost))?;
-            Ok((row_of(&found, key)?, facts(&found)?))
-        };
-        let (a, b) = (one(&a)?, one(&b)?);
-        let of = |value: Option<&Value>| value.map(shown);
-        let settings: Vec<Value> = differing(&a.1.0, &b.1.0)
+        let keys: Vec<&str> = keys.split("//").filter(|key| !key.is_empty()).collect();
+        if !(2..=COMPARED).contains(&keys.len()) {
+            let reason = format!("{} runs are named; compare 2 to {COMPARED}", keys.len());
+            return Err(Refusal(StatusCode::BAD_REQUEST, reason));
+        }
+        let all: Result<Vec<(Row, Facts)>, Refusal> = keys
             .into_iter()
-            .map(|(name, [a, b])| json!([text::short(name, 100), of(a), of(b)]))
+            .map(|key| {
+                let found = site.places.find(key).map_err(|lost| Refusal::lost(key, &lost))?;
+                Ok((row_of(&found, key)?, facts(&found)?))
+            })
             .collect();
-        let results = |facts: &Facts| facts.1.iter().cloned().collect::<BTreeMap<String, f64>>();
-        let (of_a, of_b) = (results(&a.1), results(&b.1));
-        let mut names: Vec<&String> = of_a.keys().chain(of_b.keys()).collect();
-        names.sort();
-        names.dedup();
+        let all = all?;
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        let first = &all[0].1.0;
+        for (_, (settings, ..)) in &all[1..] {
+            names.extend(differing(first, settings).into_iter().map(|(name, _)| name));
+        }
+        let settings: Vec<Value> = names
+            .into_iter()
+            .map(|name| {
+                let values = all
+                    .iter()
+                    .map(|(_, (settings, ..))| settings.get(name).map(shown));
+                json!([text::short(name, 100), values.collect::<Vec<_>>()])
+            })
+            .collect();
+        let results: Vec<BTreeMap<&str, f64>> = all
+            .iter()
+            .map(|(_, (_, results, _))| {
+                results
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), *value))
+                    .collect()
+            })
+            .collect();
+        let names: BTreeSet<&str> = results.iter().flat_map(|of| of.keys().copied()).collect();
         let results: Vec<Value> = names
             .into_iter()
-            .map(|name| json!([name, of_a.get(name), of_b.get(name)]))
+            .map(|name| json!([name, results.iter().map(|of| of.get(name)).collect::<Vec<_>>()]))
             .collect();
-        Ok(json!({"a": a.0, "b": b.0, "settings": settings, "results": results}))
+        let rows: Vec<&Row> = all.iter().map(|(row, _)| row).collect();
+        Ok(json!({"rows": rows, "settings": settings, "results": results}))
     })
     .await?
     .map(Json)
@@ -497,6 +513,15 @@ async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> An
         let history = Study::look(&found.folder).map_err(|error| Refusal::failed(&error))?;
         let mut page = study::page(&history);
         page["row"] = json!(row_of(&found, &key)?);
+        page["notes"] = json!(Notes::of(&found.folder));
+        page["can"] = json!({"note": !site.read_only});
+        let can_stop = |trial: &&Trial| !site.read_only && found.below(&job_of(trial.number)).is_some();
+        let stoppable: Vec<usize> = history
+            .running()
+            .filter(can_stop)
+            .map(|trial| trial.number)
+            .collect();
+        page["stoppable"] = json!(stoppable);
         page["folder"] = found.folder.display().to_string().into();
         Ok(page)
     })
@@ -504,15 +529,37 @@ async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> An
     .map(Json)
 }
 
+/// The folder of a trial's job in its study's.
+fn job_of(trial: usize) -> String {
+    format!("jobs/{}", job_name(trial))
+}
+
 #[derive(Debug, Deserialize)]
-struct ToStop {
+struct OfFile {
     key: String,
+    name: String,
+}
+
+async fn file(State(site): Shared, Query(OfFile { key, name }): Query<OfFile>) -> Result<Response, Refusal> {
+    let opened = blocking(move || {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        files::open(&found, &name).map_err(|lost| Refusal::lost(&format!("{key}/{name}"), &lost))
+    });
+    opened.await?.map(files::answer)
+}
+
+async fn machine(State(site): Shared) -> Answer {
+    let looked = blocking(move || site.here.look(&site.places)).await?;
+    looked.map(Json).map_err(|error| Refusal::failed(&error))
 }
 
 async fn stop(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
-    Json(ToStop { key }): Json<ToStop>,
+    Json(OfKey { key }): Json<OfKey>,
 ) -> Answer {
     act(site, peer, format!("stop {key}"), move |site| {
         let found = site
@@ -576,6 +623,114 @@ async fn profiler(
             }
             error => Refusal::failed(&error),
         })
+    })
+    .await
+}
+
+async fn resume(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(OfKey { key }): Json<OfKey>,
+) -> Answer {
+    act(site, peer, format!("resume {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let conflict = |reason: String| Refusal(StatusCode::CONFLICT, text::short(&reason, 1000));
+        let store = found
+            .store()
+            .ok_or_else(|| conflict("only jobs can be resumed from here".to_owned()))?;
+        let record = store.get(found.name).map_err(|error| Refusal::failed(&error))?;
+        if record.slurm.is_some() {
+            return Err(conflict(
+                "it ran on Slurm: resume it with `stokehold job run --on slurm --resume`".to_owned(),
+            ));
+        }
+        let program = site
+            .program
+            .as_deref()
+            .ok_or_else(|| conflict("this studio has no program that could run it".to_owned()))?;
+        let runner = store.start(found.name, program, true);
+        let mut runner = runner.map_err(|error| match error.is_input() {
+            true => conflict(error.to_string()),
+            false => Refusal::failed(&error),
+        })?;
+        // It lives on without the studio; while the studio is there, somebody has to take note of its end.
+        let waiting = std::thread::Builder::new().name("runner".to_owned());
+        let _ = waiting.spawn(move || runner.wait());
+        Ok(())
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+struct ToNote {
+    key: String,
+    #[serde(flatten)]
+    notes: Notes,
+}
+
+async fn note(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(ToNote { key, notes }): Json<ToNote>,
+) -> Answer {
+    act(site, peer, format!("notes {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        // Only what has a row can be marked.
+        row_of(&found, &key)?;
+        let notes = notes
+            .checked()
+            .map_err(|reason| Refusal(StatusCode::BAD_REQUEST, reason))?;
+        notes
+            .write(&found.folder)
+            .map_err(|error| Refusal::failed(&error))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+struct ToStopTrial {
+    key: String,
+    trial: usize,
+}
+
+async fn stop_trial(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(ToStopTrial { key, trial }): Json<ToStopTrial>,
+) -> Answer {
+    act(site, peer, format!("stop trial {trial} of {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let conflict = |reason: String| Refusal(StatusCode::CONFLICT, reason);
+        if found.file(JOURNAL).is_none() {
+            return Err(conflict("only a study has trials".to_owned()));
+        }
+        let history = Study::look(&found.folder).map_err(|error| Refusal::failed(&error))?;
+        if !history.running().any(|running| running.number == trial) {
+            return Err(conflict(format!("trial {trial} does not run")));
+        }
+        if found.below(&job_of(trial)).is_none() {
+            return Err(conflict(format!(
+                "trial {trial} is no job of this folder: stop it where it runs"
+            )));
+        }
+        // Whoever runs the study sees that its job was stopped, and counts the trial as stopped early.
+        let store = jobs(&found.folder).map_err(|error| Refusal::failed(&error))?;
+        let record = store
+            .stop(&job_name(trial))
+            .map_err(|error| Refusal::failed(&error))?;
+        match record.status.is_final() {
+            true => Err(conflict(format!("the job of trial {trial} has ended already"))),
+            false => Ok(()),
+        }
     })
     .await
 }

@@ -15,7 +15,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// The modules.
-const MODULES: [(&str, &str); 16] = [
+const MODULES: [(&str, &str); 18] = [
     ("app.js", include_str!("../assets/app.js")),
     ("chart.js", include_str!("../assets/chart.js")),
     ("compare.js", include_str!("../assets/compare.js")),
@@ -23,7 +23,9 @@ const MODULES: [(&str, &str); 16] = [
     ("dom.js", include_str!("../assets/dom.js")),
     ("form.js", include_str!("../assets/form.js")),
     ("home.js", include_str!("../assets/home.js")),
+    ("machine.js", include_str!("../assets/machine.js")),
     ("net.js", include_str!("../assets/net.js")),
+    ("notes.js", include_str!("../assets/notes.js")),
     ("results.js", include_str!("../assets/results.js")),
     ("run.js", include_str!("../assets/run.js")),
     ("runs.js", include_str!("../assets/runs.js")),
@@ -35,10 +37,11 @@ const MODULES: [(&str, &str); 16] = [
     ("heat.js", report::HEAT),
 ];
 
-/// The style: that of all pages, of the report, and the studio's.
-const STYLES: [&str; 4] = [
+/// The style: that of all pages, of the reports, and the studio's.
+const STYLES: [&str; 5] = [
     html::STYLE,
     report::STYLE,
+    stokehold_tune::report::STYLE,
     include_str!("../assets/studio.css"),
     include_str!("../assets/work.css"),
 ];

@@ -31,6 +31,14 @@ pub enum StudioError {
         /// The folder.
         path: PathBuf,
     },
+    /// The certificate cannot be used.
+    #[error("{path}: {reason}; name files in PEM, the certificate's and its key's")]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The system refuses what every program gets: threads, random numbers.
     #[error("{what}: {error}")]
     System {

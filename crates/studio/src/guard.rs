@@ -14,6 +14,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use stokehold_base::hash::Fnv;
+use stokehold_base::serve::same;
 
 /// What the pages may load: the studio's own files, and pictures that they make themselves.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
@@ -28,17 +29,18 @@ pub struct Guard {
     token: String,
     cookie: String,
     host: String,
+    is_encrypted: bool,
 }
 
 /// Why a request is refused.
 pub type Refused = (StatusCode, &'static str);
 
 impl Guard {
-    /// A new token.
+    /// A new token; the cookie of a server with TLS goes back over TLS only.
     ///
     /// # Errors
     /// The system gives no random numbers.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(is_encrypted: bool) -> io::Result<Self> {
         let mut bytes = [0; TOKEN];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -48,6 +50,7 @@ impl Guard {
             cookie: format!("stokehold-{:08x}", Fnv::of(token.as_bytes()) as u32),
             token,
             host: host.trim().to_owned(),
+            is_encrypted,
         })
     }
 
@@ -58,8 +61,9 @@ impl Guard {
 
     /// The cookie that takes the place of the token in the link.
     pub fn set_cookie(&self) -> String {
+        let secure = if self.is_encrypted { "; Secure" } else { "" };
         format!(
-            "{}={}; HttpOnly; SameSite=Strict; Path=/",
+            "{}={}; HttpOnly; SameSite=Strict; Path=/{secure}",
             self.cookie, self.token
         )
     }
@@ -76,7 +80,7 @@ impl Guard {
                 "the studio answers to addresses, to localhost and to its machine's name; open the printed link",
             ));
         }
-        let of_token = query(uri, "token").is_some_and(|given| same(given, &self.token));
+        let of_token = query(uri, "token").is_some_and(|given| self.is_token(given));
         // A link may be followed from anywhere. Everything else comes from the studio's own pages.
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         let is_foreign = !matches!(site, None | Some(b"same-origin" | b"none"));
@@ -131,6 +135,10 @@ impl Guard {
             || (!self.host.is_empty() && name.eq_ignore_ascii_case(&self.host))
     }
 
+    fn is_token(&self, given: &str) -> bool {
+        same(given.as_bytes(), self.token.as_bytes())
+    }
+
     fn has_cookie(&self, headers: &HeaderMap) -> bool {
         let all = headers.get_all(COOKIE).iter();
         let pairs = all
@@ -138,7 +146,7 @@ impl Guard {
             .flat_map(|cookies| cookies.split(';'));
         let own = pairs.filter_map(|pair| pair.trim().split_once('='));
         own.filter(|(name, _)| *name == self.cookie)
-            .any(|(_, value)| same(value, &self.token))
+            .any(|(_, value)| self.is_token(value))
     }
 }
 
@@ -178,13 +186,6 @@ fn query<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
         .find_map(|(own, value)| (own == name).then_some(value))
 }
 
-/// Whether two secrets are the same; the time does not depend on where they differ.
-fn same(given: &str, expected: &str) -> bool {
-    let pairs = given.bytes().zip(expected.bytes());
-    let differ = pairs.fold(0, |differ, (a, b)| differ | (a ^ b));
-    given.len() == expected.len() && differ == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +194,7 @@ mod tests {
     fn only_addresses_and_names_of_the_machine_are_hosts() {
         let guard = Guard {
             host: "Trainer-7".to_owned(),
-            ..Guard::new().unwrap()
+            ..Guard::new(false).unwrap()
         };
         for host in [
             "127.0.0.1:7878",
@@ -222,9 +223,9 @@ mod tests {
 
     #[test]
     fn tokens_are_long_and_never_the_same() {
-        let (one, other) = (Guard::new().unwrap(), Guard::new().unwrap());
+        let (one, other) = (Guard::new(false).unwrap(), Guard::new(false).unwrap());
         assert_eq!(one.token().len(), 64);
-        assert!(!same(one.token(), other.token()) && same(one.token(), one.token()));
-        assert!(!same("", one.token()) && !same(&one.token()[..63], one.token()));
+        assert!(!one.is_token(other.token()) && one.is_token(one.token()));
+        assert!(!one.is_token("") && !one.is_token(&one.token()[..63]));
     }
 }

@@ -19,6 +19,7 @@ use stokehold_page::words::significant;
 use stokehold_profile::FOLDER;
 use stokehold_tune::{JOURNAL, Study, short};
 
+use crate::notes::{self, Notes};
 use crate::places::{Place, Places};
 use crate::text;
 
@@ -76,6 +77,8 @@ pub struct Row {
     pub result: String,
     /// Why it failed.
     pub why: String,
+    /// What people have marked it with.
+    pub tags: Vec<String>,
 }
 
 /// All rows at a moment.
@@ -279,12 +282,13 @@ impl Index {
 
 /// Sizes, times and places of the files that say how a thing is.
 fn signature(folder: &Path) -> Signature {
-    const FILES: [&str; 6] = [
+    const FILES: [&str; 7] = [
         "run.json",
         "summary.json",
         "state.json",
         "lock",
         JOURNAL,
+        notes::FILE,
         "profiler-output",
     ];
     let recording = folder.join(FOLDER);
@@ -298,7 +302,7 @@ fn signature(folder: &Path) -> Signature {
     };
     let mut all: Signature = FILES.iter().map(|file| of(&folder.join(file))).collect();
     // Only where there is a recording, to spare the system calls.
-    if all[5].0 != 0 {
+    if all[6].0 != 0 {
         all.extend(["recording.json", "lock"].map(|file| of(&recording.join(file))));
     }
     all
@@ -320,6 +324,7 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
         left: None,
         result: String::new(),
         why: String::new(),
+        tags: Notes::of(&found.folder).tags,
     };
     let unreadable = |kind, error: &dyn std::fmt::Display| Row {
         kind,
@@ -456,7 +461,8 @@ impl Snapshot {
         let fits = |row: &&Arc<Row>| {
             let has = |word: &String| {
                 [&row.name, &row.what, &row.why, &row.result]
-                    .iter()
+                    .into_iter()
+                    .chain(&row.tags)
                     .any(|text| text.to_lowercase().contains(word))
             };
             (kinds.is_empty() || kinds.contains(&kind(row))) && words.iter().all(has)
@@ -536,6 +542,7 @@ mod tests {
                 left: None,
                 result: String::new(),
                 why: String::new(),
+                tags: vec![format!("tag-of-{name}")],
             })
         };
         Snapshot {
@@ -567,6 +574,7 @@ mod tests {
         assert_eq!(names(of("", "", "name")), "abcd");
         assert_eq!(names(of("", "", "-name")), "dcba");
         assert_eq!(names(of("RESNET d", "", "")), "d");
+        assert_eq!(names(of("tag-of-b", "", "")), "b");
         assert_eq!(names(of("", "finished", "began")), "ca");
         let second = Query {
             from: 1,

@@ -193,7 +193,9 @@ fn lately(found: &Found<'_>) -> Value {
     let about = recording.about.as_ref();
     let prices = prices(about);
     let cost = about.zip(prices.here()).map(|(about, machine)| {
-        let hours = (about.ended.unwrap_or_else(unix_now) - about.started).max(0.0) / 3600.0;
+        // A run that was resumed has cost nothing while it did not run.
+        let seconds = about.ended.unwrap_or_else(unix_now) - about.started - about.idle_seconds;
+        let hours = seconds.max(0.0) / 3600.0;
         json!({"amount": hours * machine.price_per_hour, "currency": prices.currency})
     });
     let figures = Lately::of(&recording);

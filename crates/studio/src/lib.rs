@@ -3,18 +3,21 @@
 //!
 //! ```text
 //!  --jobs DIR   ─► Store of crate jobs ──┐                       ┌─► pages: HTML, modules and one style, in the program
-//!  --runs DIR.. ─► runs, recordings,     ├─► index ─► server ────┼─► JSON: a page of rows, a run, a heat map, a log
+//!  --runs DIR.. ─► runs, recordings,     ├─► index ─► server ────┼─► JSON: a page of rows, a run, a heat map, a log; files
 //!                  studies ──────────────┘           (axum)      ├─► event streams: what has changed
 //!  --data DIR.. ─► data sets of crate storage ─────────┘         ├─► pictures of samples, draws of a pipeline
-//!                                                                └─► actions: start, stop, profiler, examine ─► an audit line
+//!                                 this machine ─► sampler ───────┤
+//!                                                                └─► actions: start, stop, resume, profiler, examine, notes ─► an audit line
 //! ```
 //!
 //! # What is read
 //! The folders as they are, and nothing else: there is no database, and nothing has to be imported. A job is what [`Store::get`]
 //! says, a run what [`Run::of`] says, a recording what [`Recording::open`] says, a study what [`Study::look`] says. So whatever
 //! was recorded before a studio started is there, and a studio may be killed at any moment: it has nothing to lose. It writes
-//! nothing, except where a person starts or stops a job or switches a profiler, and where [`Store::get`] finds that the runner of a job has died
-//! and records that, as every command that looks at the job does.
+//! nothing, except where a person starts, stops or resumes a job, switches a profiler or writes a note, and where [`Store::get`] finds that the
+//! runner of a job has died and records that, as every command that looks at the job does. Tags and notes are `studio.json` in the folder
+//! of what they are about. A job that is started or resumed runs in a process of its own, which does not need the studio. What is sampled of this
+//! machine is in a temporary folder.
 //!
 //! One thread goes through the folders and keeps a row of each thing that it finds. What it has read is read again only
 //! if sizes or times of its files have changed, or if it runs. It looks while somebody looks at a page, and sleeps otherwise.
@@ -23,7 +26,7 @@
 //! A page has one event stream (server-sent events) for what it shows. Twice a second the stream looks whether the files of that one
 //! thing have grown, reads the new part, and sends it. Every event has an id that says how far the reader is: `curves` by number of
 //! points, `log` by its byte. A browser whose connection broke sends the last id, and goes on there. If that is too
-//! long ago, it gets the curves anew.
+//! long ago, or the file is another one, it gets the curves anew. Several runs in one picture have one stream.
 //!
 //! The next look begins when the last event is written. So a slow reader gets fewer and newer events, and nothing waits for it: no
 //! queue grows. Several streams of the same run share one reader of its metrics.
@@ -36,7 +39,9 @@
 //! | what | bound |
 //! |---|---|
 //! | rows of the index | about 1 kB each |
-//! | curves of a run that somebody looks at | 64 curves of 8192 points, and the last 20 000 points as they came |
+//! | curves of a run that somebody looks at, and of the last four | 64 curves of 8195 points, and the last 20 000 points as they came |
+//! | this machine | ten minutes of samples, once a second; 64 MB of disk |
+//! | a file that is fetched | 256 kB at a time, as its reader takes it |
 //! | a log | 256 kB an answer; lines are cut at 4 kB |
 //! | judgements and heat maps | made one at a time, the last 8 are kept |
 //! | data sets that somebody looks at | 2, about 100 bytes an image |
@@ -53,7 +58,9 @@
 //!   machine is refused. Actions need an `Origin` of the same host, and a body of JSON.
 //! - The pages have no inline code, and a content security policy allows only the studio's own modules. Everything from
 //!   files is put into pages as text, never as markup.
-//! - Files are read below the given folders only, after symbolic links are resolved. A name in a request is one folder's name.
+//! - Files are read below the given folders only, after symbolic links are resolved. A name in a request is one folder's name. Of a
+//!   run's files only checkpoints, models, results and records can be fetched, by the name of what was opened and not of a link.
+//! - With a certificate it speaks TLS, and the cookie is `Secure`.
 //! - A job names the program that it runs, so whoever has the token may run any. In a read-only studio there are no actions,
 //!   whoever asks.
 //!
@@ -67,6 +74,8 @@
 //!     program: None,
 //!     listen: "127.0.0.1:0".to_owned(),
 //!     read_only: true,
+//!     program: None,
+//!     tls: None,
 //! })?;
 //! println!("{}", studio.link());
 //! studio.run(&AtomicBool::new(false), |action| eprintln!("{action}"))?;
@@ -83,11 +92,14 @@ mod assets;
 mod below;
 mod data;
 mod error;
+mod files;
 mod guard;
 mod index;
 mod judge;
 mod live;
 mod log;
+mod machine;
+mod notes;
 mod places;
 mod results;
 mod server;

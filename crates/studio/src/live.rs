@@ -1,16 +1,19 @@
 //! The curves of runs that somebody looks at, as they grow.
 //!
 //! All streams of a run share one [`Live`], which reads each new line of its metrics once. A reader's place is the number of points that
-//! it has. From there on it gets the points as they came, if they are still kept, or else all curves anew.
+//! it has, of which beginning of the file. From there on it gets the points as they came, if they are still kept, or else all curves
+//! anew. A beginning has a number that nothing else has in this studio, and hardly in another one; so what a reader knows of one is
+//! never continued with another's. The last few [`Live`]s stay for readers whose connection broke.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stokehold_base::clock::unix_now;
-use stokehold_diagnose::curves::{Curve, Following, Point, Subject, step_times};
+use stokehold_diagnose::curves::{Curve, Following, News, Point, Subject, step_times, thin};
 use stokehold_profile::Recording;
 
 use crate::text;
@@ -19,12 +22,21 @@ use crate::text;
 const RECENT: usize = 20_000;
 /// Streams that look within this time get the same answer.
 const FRESH: Duration = Duration::from_millis(200);
-/// The most points of a curve that are sent at once; each pair of two stands for a stretch, by its lowest and its highest value.
+/// The most points of a curve that are sent at once.
 const SENT: usize = 2000;
+/// Curves that are kept when nobody looks at them any more.
+const KEPT: usize = 4;
 
 /// The curves of all runs that somebody looks at.
 #[derive(Debug, Default)]
-pub struct Lives(Mutex<HashMap<String, Weak<Live>>>);
+pub struct Lives(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    all: HashMap<String, Weak<Live>>,
+    /// The last ones that somebody asked for, the latest last.
+    kept: VecDeque<Arc<Live>>,
+}
 
 /// The curves of a run.
 pub struct Live(Mutex<State>);
@@ -43,7 +55,16 @@ struct State {
     recent: VecDeque<(usize, Point)>,
     /// The points that have come since the file was begun.
     count: u64,
+    /// The number of this beginning.
     begun: u64,
+}
+
+/// A number that no other beginning has.
+fn beginning() -> u64 {
+    static FIRST: OnceLock<u64> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Microseconds, so that a studio that is started later has others.
+    FIRST.get_or_init(|| (unix_now() * 1e6) as u64) + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// How far a reader of curves is.
@@ -58,13 +79,19 @@ pub struct At {
 impl Lives {
     /// That of a run, which is made if nobody has looked.
     pub fn of(&self, key: &str, folder: PathBuf) -> Arc<Live> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(live) = all.get(key).and_then(Weak::upgrade) {
-            return live;
+        let Known { all, kept } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.get(key).and_then(Weak::upgrade);
+        let live = known.unwrap_or_else(|| {
+            let live = Arc::new(Live::new(folder));
+            all.insert(key.to_owned(), Arc::downgrade(&live));
+            live
+        });
+        kept.retain(|other| !Arc::ptr_eq(other, &live));
+        kept.push_back(Arc::clone(&live));
+        if kept.len() > KEPT {
+            kept.pop_front();
         }
         all.retain(|_, live| live.strong_count() > 0);
-        let live = Arc::new(Live::new(folder));
-        all.insert(key.to_owned(), Arc::downgrade(&live));
         live
     }
 }
@@ -79,7 +106,7 @@ impl Live {
             names: BTreeMap::new(),
             recent: VecDeque::new(),
             count: 0,
-            begun: 0,
+            begun: beginning(),
         }))
     }
 
@@ -91,7 +118,8 @@ impl Live {
             begun: state.begun,
             count: state.count,
         };
-        if at == now {
+        // Of no points, nobody needs to hear.
+        if at == now || (at.count, now.count) == (0, 0) {
             return (now, None);
         }
         let first = state.count - state.recent.len() as u64;
@@ -119,25 +147,41 @@ impl State {
         };
         // Without a recording no step has a known time; they are told apart by their numbers.
         let known = |step| times.as_ref().and_then(|times| times(step)).or(Some(now));
-        // What cannot be read now is read at the next look.
-        let points = self.following.look(&known).unwrap_or_default();
-        self.looked = Some(Instant::now());
-        if self.following.begun() != self.begun {
-            self.begun = self.following.begun();
-            self.count = 0;
-            self.recent.clear();
-            self.names.clear();
-        }
-        self.count += points.len() as u64;
-        let skipped = points.len().saturating_sub(RECENT);
-        for (name, point) in points.into_iter().skip(skipped) {
-            let next = self.names.len();
-            let number = *self.names.entry(name).or_insert(next);
-            if self.recent.len() == RECENT {
-                self.recent.pop_front();
+        let Self {
+            following,
+            names,
+            recent,
+            count,
+            begun,
+            ..
+        } = self;
+        let looked = following.look(&known, &mut |news| match news {
+            News::Anew => {
+                *begun = beginning();
+                *count = 0;
+                recent.clear();
+                names.clear();
             }
-            self.recent.push_back((number, point));
+            News::Point(name, point) => {
+                let number = match names.get(name) {
+                    Some(number) => *number,
+                    None => {
+                        names.insert(name.to_owned(), names.len());
+                        names.len() - 1
+                    }
+                };
+                if recent.len() == RECENT {
+                    recent.pop_front();
+                }
+                recent.push_back((number, point));
+                *count += 1;
+            }
+        });
+        // What cannot be read now is read at the next look.
+        if let Err(error) = looked {
+            tracing::debug!("{}: its numbers cannot be read: {error}", self.folder.display());
         }
+        self.looked = Some(Instant::now());
     }
 
     /// The points from a place of the recent ones on, by curve.
@@ -170,7 +214,7 @@ impl State {
 /// Curves for a page: names, what they are about, and points as `time, step, value` one after the other.
 pub fn whole(curves: &[Curve]) -> Vec<Value> {
     let each = curves.iter().map(|curve| {
-        let points: Vec<Value> = thinned(&curve.points).iter().flat_map(flat).collect();
+        let points: Vec<Value> = thin(&curve.points, SENT).iter().flat_map(flat).collect();
         json!({
             "name": text::short(&curve.name, 100),
             "subject": subject(curve),
@@ -198,27 +242,6 @@ fn flat(point: &Point) -> [Value; 3] {
         json!(point.step),
         json!(Some(point.value).filter(|value| value.is_finite())),
     ]
-}
-
-/// The points that a picture needs: of each stretch the lowest and the highest, and every one that is no number.
-fn thinned(points: &[Point]) -> Vec<Point> {
-    if points.len() <= SENT {
-        return points.to_vec();
-    }
-    let long = points.len().div_ceil(SENT / 2);
-    let mut kept = Vec::with_capacity(SENT + 2);
-    for stretch in points.chunks(long) {
-        let by_value = |a: &&Point, b: &&Point| a.value.total_cmp(&b.value);
-        let low = stretch.iter().min_by(by_value);
-        let high = stretch.iter().max_by(by_value);
-        let mut pair: Vec<Point> = low.into_iter().chain(high).copied().collect();
-        pair.sort_by(|a, b| a.time.total_cmp(&b.time).then(a.step.cmp(&b.step)));
-        pair.dedup();
-        kept.extend(pair);
-    }
-    // The last one is what people look at.
-    kept.extend(points.last().filter(|last| kept.last() != Some(last)));
-    kept
 }
 
 #[cfg(test)]
@@ -261,18 +284,22 @@ mod tests {
         assert_eq!((next.count, &more["more"][0]["subject"]), (3, &json!("loss")));
         // A reader of before gets the same again, and one that knows another file gets everything.
         assert_eq!(live.since(at).1.unwrap(), more);
-        let foreign = At { begun: 7, count: 1 };
+        let foreign = At { begun: 7, ..at };
         assert!(live.since(foreign).1.unwrap()["all"].is_array());
-        let beyond = At { begun: 0, count: 99 };
+        let beyond = At { count: 99, ..at };
         assert!(live.since(beyond).1.unwrap()["all"].is_array());
         // Written anew, by a run that goes on from a checkpoint.
         std::fs::write(dir.path().join("metrics.jsonl"), line(1)).unwrap();
         fresh(&live);
         let (again, all) = live.since(next);
         assert_eq!(
-            (again, all.unwrap()["all"][0]["points"].as_array().unwrap().len()),
-            (At { begun: 1, count: 1 }, 3)
+            (
+                again.count,
+                all.unwrap()["all"][0]["points"].as_array().unwrap().len()
+            ),
+            (1, 3)
         );
+        assert_ne!(again.begun, next.begun);
     }
 
     #[test]
@@ -283,35 +310,40 @@ mod tests {
         let live = Live::new(dir.path().to_owned());
         let (at, _) = live.since(At::default());
         assert_eq!(at.count, RECENT as u64 + 10);
-        let old = live.since(At { begun: 0, count: 5 }).1.unwrap();
+        let old = live.since(At { count: 5, ..at }).1.unwrap();
         let points = old["all"][0]["points"].as_array().unwrap().len() / 3;
-        assert!((SENT / 2..=SENT + 2).contains(&points), "{points}");
-        let near = live
-            .since(At {
-                begun: 0,
-                count: at.count - 2,
-            })
-            .1
-            .unwrap();
+        assert!((SENT / 2..=SENT).contains(&points), "{points}");
+        let near = At {
+            count: at.count - 2,
+            ..at
+        };
+        let near = live.since(near).1.unwrap();
         assert_eq!(near["more"][0]["points"].as_array().unwrap().len(), 6);
     }
 
     #[test]
-    fn spikes_survive_thinning() {
-        let mut points: Vec<Point> = (0..50_000)
-            .map(|step| Point {
-                time: step as f64,
-                step: Some(step),
-                value: 1.0,
-            })
-            .collect();
-        points[31_234].value = 100.0;
-        points[7].value = f64::NAN;
-        let kept = thinned(&points);
-        assert!(kept.len() <= SENT + 2, "{}", kept.len());
-        assert!(
-            kept.iter().any(|point| point.value == 100.0) && kept.iter().any(|point| point.value.is_nan())
+    fn what_is_known_of_one_beginning_is_never_continued_with_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let lives = Lives::default();
+        let of = |key: &str| lives.of(key, dir.path().to_owned());
+        // Nothing is there: nobody hears of it, neither the first nor those who come back.
+        let (empty, news) = of("a").since(At::default());
+        assert_eq!((empty.count, news), (0, None));
+        std::fs::write(&path, line(1)).unwrap();
+        fresh(&of("a"));
+        let (at, all) = of("a").since(empty);
+        assert!(all.unwrap()["all"].is_array());
+        // Nobody looks for a while: another one is there, or the same one.
+        assert_eq!(of("a").since(at), (at, None));
+        (0..KEPT).for_each(|number| drop(of(&number.to_string())));
+        std::fs::write(&path, line(7) + &line(8)).unwrap();
+        let (next, news) = of("a").since(at);
+        assert!(next.begun != at.begun, "{next:?} {at:?}");
+        assert_eq!(
+            news.unwrap()["all"][0]["points"],
+            json!([7.0, 7, 3.5, 8.0, 8, 4.0])
         );
-        assert_eq!(kept.last(), points.last());
+        assert!(lives.0.lock().unwrap().all.len() <= KEPT);
     }
 }

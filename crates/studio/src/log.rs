@@ -45,6 +45,9 @@ pub struct Part {
     pub length: u64,
     /// The lines.
     pub lines: Vec<Shown>,
+    /// What follows the last whole line up to the file's end, if anything does: a line that goes on, or the last one of a program that
+    /// ended without a line end. The next part has it again.
+    pub tail: Option<Shown>,
 }
 
 /// The whole lines from a byte on; the beginning of a line that is cut by `from` is left out, unless `from` is where a line begins.
@@ -71,7 +74,7 @@ pub fn before(path: &Path, end: u64) -> io::Result<Part> {
 }
 
 /// The lines that have a text in them, in any case, from a byte on. Where it found enough or has searched enough, `to` says where to
-/// go on.
+/// go on. What stands before a line, its time and its host, is not searched.
 ///
 /// # Errors
 /// The system's.
@@ -82,10 +85,13 @@ pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
         to: from,
         ..Part::default()
     };
-    while all.to - from < SEARCHED && all.lines.len() < HITS {
+    let mut searched = 0;
+    while searched < SEARCHED && all.lines.len() < HITS {
         let part = read(path, all.to, 4 * PART, Some(&words))?;
         all.length = part.length;
-        let is_end = part.to == all.to;
+        // It may have been written anew, and is searched from its beginning then.
+        all.from = all.from.min(part.from);
+        searched += part.to - part.from;
         for line in part.lines {
             if all.lines.len() == HITS {
                 all.to = line.at;
@@ -94,7 +100,10 @@ pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
             all.lines.push(line);
         }
         all.to = part.to;
-        if is_end || all.to >= all.length {
+        if part.to == part.from || all.to >= all.length {
+            // Nothing but a line without an end is left.
+            all.lines.extend(part.tail);
+            all.to = all.length;
             break;
         }
     }
@@ -111,22 +120,29 @@ fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Pa
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => end + 1,
         // A line that is longer than what is read at once comes in pieces: nothing waits for its end.
-        None if bytes.len() as u64 == most => bytes.len(),
+        None if bytes.len() as u64 >= PART => bytes.len(),
         None => 0,
     };
     let mut part = Part {
         from,
         to: from + whole as u64,
         length,
-        lines: Vec::new(),
+        ..Part::default()
+    };
+    let found = |at: u64, line: &[u8]| {
+        let stored = String::from_utf8_lossy(line);
+        let text = stamped(&stored).map_or(&*stored, |line| line.text);
+        let fits = words.is_none_or(|words| text.to_lowercase().contains(words));
+        fits.then(|| shown(at, &stored))
     };
     let mut at = from;
     for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
-        let text = String::from_utf8_lossy(line);
-        if words.is_none_or(|words| text.to_lowercase().contains(words)) {
-            part.lines.push(shown(at, &text));
-        }
+        part.lines.extend(found(at, line));
         at += line.len() as u64;
+    }
+    let rest = &bytes[whole..];
+    if !rest.is_empty() && at + rest.len() as u64 >= length {
+        part.tail = found(at, rest);
     }
     Ok(part)
 }
@@ -137,16 +153,21 @@ fn take(file: &File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A line with the time, the host and the stream of a job's log, if it has them.
+fn stamped(stored: &str) -> Option<Line<'_>> {
+    Line::parse(stored).filter(|line| line.time > 0.0 && matches!(line.stream, "out" | "err"))
+}
+
 fn shown(at: u64, stored: &str) -> Shown {
-    match Line::parse(stored) {
-        Some(line) if line.time > 0.0 && matches!(line.stream, "out" | "err") => Shown {
+    match stamped(stored) {
+        Some(line) => Shown {
             at,
             time: Some(line.time),
             host: text::short(line.host, 40),
             is_error: line.stream == "err",
             text: text::line(line.text),
         },
-        _ => Shown {
+        None => Shown {
             at,
             time: None,
             host: String::new(),
@@ -175,12 +196,14 @@ mod tests {
             .unwrap();
         let first = from(&path, 0).unwrap();
         assert_eq!(texts(&first), ["<b>loss</b> 1"]);
+        assert_eq!(first.tail.as_ref().unwrap().text, "ha");
         assert!(first.lines[0].is_error && first.lines[0].time == Some(1_700_000_000.5));
         file.write_all(b"lf\nno stamp\n").unwrap();
         let second = from(&path, first.to).unwrap();
         assert_eq!(texts(&second), ["half", "no stamp"]);
         assert_eq!((second.to, second.lines[1].host.as_str()), (second.length, ""));
-        assert!(from(&path, second.to).unwrap().lines.is_empty());
+        let end = from(&path, second.to).unwrap();
+        assert!(end.lines.is_empty() && end.tail.is_none());
         // Written anew.
         std::fs::write(&path, "x\n").unwrap();
         assert_eq!(texts(&from(&path, second.to).unwrap()), ["x"]);
@@ -206,6 +229,31 @@ mod tests {
             texts(&search(&path, many.to, "log").unwrap())[0],
             "line 200 of the Log"
         );
+    }
+
+    #[test]
+    fn what_has_no_line_end_is_the_tail_and_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "bye").unwrap();
+        let whole = before(&path, 3).unwrap();
+        assert_eq!((whole.lines.len(), whole.to), (0, 0));
+        assert_eq!(whole.tail.unwrap().text, "bye");
+        std::fs::write(
+            &path,
+            "1700000000.5 algo-1 out one 17\n1700000001.5 algo-1 err two",
+        )
+        .unwrap();
+        // Times and hosts are not searched.
+        assert_eq!(texts(&search(&path, 0, "17").unwrap()), ["one 17"]);
+        assert!(search(&path, 0, "algo").unwrap().lines.is_empty());
+        let found = search(&path, 0, "TWO").unwrap();
+        assert_eq!((texts(&found), found.to), (vec!["two"], found.length));
+        // From beyond the end of a log that was written anew.
+        let anew = search(&path, 1 << 40, "one").unwrap();
+        assert_eq!((texts(&anew), anew.from), (vec!["one 17"], 0));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(search(&path, 1 << 40, "one").unwrap().to, 0);
     }
 
     #[test]

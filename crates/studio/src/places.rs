@@ -13,10 +13,10 @@ use stokehold_jobs::Store;
 use stokehold_profile::FOLDER;
 use stokehold_tune::JOURNAL;
 
-use crate::StudioError;
+use crate::{StudioError, notes};
 
 /// The files of a thing that the studio reads.
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
     "run.json",
     "summary.json",
     "metrics.jsonl",
@@ -34,6 +34,7 @@ const FILES: [&str; 17] = [
     "profiler-output/framework",
     "stop",
     "interrupt",
+    notes::FILE,
 ];
 
 /// One of the given folders.
@@ -191,6 +192,13 @@ impl Found<'_> {
     pub fn store(&self) -> Option<&Store> {
         let store = self.place.jobs.as_ref()?;
         self.folder.join("state.json").is_file().then_some(store)
+    }
+
+    /// A folder in it, resolved; `None` if it is not there, or leads out of the place by a link.
+    pub fn below(&self, path: &str) -> Option<PathBuf> {
+        let root = self.place.path.canonicalize().ok()?;
+        let real = self.folder.join(path).canonicalize().ok()?;
+        (real.starts_with(root) && real.is_dir()).then_some(real)
     }
 
     /// A file of it, if it is there.

@@ -1,32 +1,33 @@
 //! The server: it listens, lets in who may, and ends at once.
 
 use std::fmt;
-use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, SET_COOKIE};
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use stokehold_base::clock::{Utc, unix_now};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use stokehold_base::serve::{Tls, accept};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
 use crate::StudioError;
-use crate::api::{self, Site};
+use crate::api::{self, Site, Sources};
 use crate::data::Data;
 use crate::guard::{self, Guard};
 use crate::index::Index;
+use crate::machine::Here;
 use crate::places::Places;
 
 /// The most connections.
@@ -45,12 +46,14 @@ pub struct Options {
     pub runs: Vec<PathBuf>,
     /// Folders of images: data sets, and folders that hold some.
     pub data: Vec<PathBuf>,
-    /// The command line `stokehold`, whose `job runner` runs what is started; `None` if nothing can be started.
+    /// The command line `stokehold`, whose `job runner` runs what is started or resumed; `None` if nothing can be.
     pub program: Option<PathBuf>,
     /// Where to listen, `HOST:PORT`; port 0 for a free one.
     pub listen: String,
     /// Whether nothing can be changed.
     pub read_only: bool,
+    /// The files of a certificate and of its key, in PEM, for TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 /// A studio that listens.
@@ -59,6 +62,7 @@ pub struct Studio {
     listener: StdListener,
     address: SocketAddr,
     guard: Guard,
+    tls: Option<Tls>,
     places: Arc<Places>,
     data: Data,
     program: Option<PathBuf>,
@@ -110,10 +114,17 @@ impl Studio {
     /// Looks whether the folders are there, and begins to listen.
     ///
     /// # Errors
-    /// A folder of runs or images cannot be read or is named twice; the address is in use or not this machine's.
+    /// A folder of runs or images cannot be read or is named twice; the certificate cannot be used; the address is in use or not this machine's.
     pub fn bind(options: Options) -> Result<Self, StudioError> {
         let places = Places::new(options.jobs.as_deref(), &options.runs)?;
         let data = Data::new(&options.data)?;
+        let tls = options
+            .tls
+            .as_ref()
+            .map(|(certificate, key)| Tls::read(certificate, key));
+        let tls = tls
+            .transpose()
+            .map_err(|(path, reason)| StudioError::Certificate { path, reason })?;
         let failed = |error| StudioError::Listen {
             address: options.listen.clone(),
             error,
@@ -122,7 +133,7 @@ impl Studio {
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = Guard::new().map_err(|error| StudioError::System {
+        let guard = Guard::new(tls.is_some()).map_err(|error| StudioError::System {
             what: "no random numbers for the token",
             error,
         })?;
@@ -130,6 +141,7 @@ impl Studio {
             listener,
             address,
             guard,
+            tls,
             places: Arc::new(places),
             data,
             program: options.program,
@@ -149,7 +161,8 @@ impl Studio {
             ip if ip.is_unspecified() => format!("127.0.0.1:{}", self.address.port()),
             _ => self.address.to_string(),
         };
-        format!("http://{host}/?token={}", self.guard.token())
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{host}/?token={}", self.guard.token())
     }
 
     /// Answers requests until `stop`, which ends open streams too. `tell` gets every action.
@@ -167,58 +180,53 @@ impl Studio {
             .max_blocking_threads(THREADS)
             .build()
             .map_err(failed("cannot start to serve"))?;
+        let here = Arc::new(Here::default());
         let index = Index::start(Arc::clone(&self.places)).map_err(failed("cannot start to read"))?;
+        let sources = Sources {
+            places: self.places,
+            data: self.data,
+            index: Arc::clone(&index),
+            here: Arc::clone(&here),
+        };
         let site = Arc::new(Site::new(
             self.guard,
-            self.places,
-            self.data,
+            sources,
             self.program,
-            Arc::clone(&index),
             self.read_only,
             Box::new(tell),
         ));
-        let listener = self.listener;
-        let served = runtime.block_on(async { serve(listener, site, stop).await });
+        let layer = middleware::from_fn_with_state(Arc::clone(&site), admit);
+        let router = api::router(site).layer(layer);
+        let serve = |stream, peer| {
+            serve(
+                router.clone().layer(Extension(Peer(peer))),
+                stream,
+                self.tls.clone(),
+            )
+        };
+        let served = runtime.block_on(accept(self.listener, CONNECTIONS, stop, serve));
         index.end();
+        here.end();
         // Nobody waits for files that are being read, nor for streams.
         runtime.shutdown_background();
         served.map_err(failed("cannot serve"))
     }
 }
 
-async fn serve(listener: StdListener, site: Arc<Site>, stop: &AtomicBool) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    let router = api::router(Arc::clone(&site)).layer(middleware::from_fn_with_state(site, admit));
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut look = tokio::time::interval(Duration::from_millis(50));
-    while !stop.load(Ordering::Relaxed) {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = look.tick() => continue,
-        };
-        let Ok((stream, peer)) = accepted else {
-            // Too many open files, or a connection that is gone already: others may go on.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let Ok(place) = Arc::clone(&connections).try_acquire_owned() else {
-            tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone().layer(Extension(Peer(peer))));
-        tokio::spawn(async move {
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = served.await {
-                tracing::debug!(%peer, "the connection ended: {error}");
-            }
-            drop(place);
-        });
+async fn serve(router: Router, stream: TcpStream, tls: Option<Tls>) -> Result<(), String> {
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => speak(router, stream).await,
+        Some(tls) => speak(router, tls.greet(stream).await?).await,
     }
-    Ok(())
+}
+
+async fn speak(router: Router, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<(), String> {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    connection.await.map_err(|error| error.to_string())
 }
 
 /// Answers only who may ask, and dresses every answer.

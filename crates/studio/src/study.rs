@@ -1,6 +1,7 @@
 //! A study for its page: its trials, what was best, and which parameters matter.
 
 use serde_json::{Value, json};
+use stokehold_tune::report::{self, WAYS};
 use stokehold_tune::{History, Insight, Outcome, Trial, in_words};
 
 use crate::text;
@@ -38,6 +39,7 @@ pub fn page(history: &History) -> Value {
         })),
         "parents": history.parents.iter().map(|parent| text::short(&parent.name, 100)).collect::<Vec<_>>(),
         "importance": insight.map(|insight| insight.importance()),
+        "parallel": report::parallel(history).map(|picture| json!({"picture": picture, "about": WAYS})),
         "skipped": skipped,
         "trials": history.trials.iter().skip(skipped).map(|trial| self::trial(trial, &names)).collect::<Vec<_>>(),
     })

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use stokehold_base::clock::unix_now;
-use stokehold_diagnose::curves::Following;
+use stokehold_diagnose::curves::{Following, News};
 use stokehold_diagnose::events::EventFile;
 use stokehold_diagnose::live::{Fired, Live, OnFire, call};
 use stokehold_page::words::duration;
@@ -87,7 +87,7 @@ impl Events {
     /// Training begins: what is there already was written before.
     fn begin(&mut self) -> io::Result<()> {
         let now = unix_now();
-        self.following.look(&|_| Some(now))?;
+        self.following.look(&|_| Some(now), &mut |_| {})?;
         self.file = Some(EventFile::create(&self.run, now)?);
         Ok(())
     }
@@ -105,10 +105,15 @@ impl Events {
             return Ok(());
         };
         let now = unix_now();
-        for (name, point) in self.following.look(&|_| Some(now))? {
-            file.add(&name, point.step, point.time, point.value)?;
-        }
-        Ok(())
+        let mut done = Ok(());
+        self.following.look(&|_| Some(now), &mut |news| {
+            if let News::Point(name, point) = news
+                && done.is_ok()
+            {
+                done = file.add(name, point.step, point.time, point.value);
+            }
+        })?;
+        done
     }
 }
 

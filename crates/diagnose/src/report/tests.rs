@@ -73,6 +73,7 @@ fn run(cores: usize, gpus: usize, seconds: usize, name: &str) -> Recording {
             machine: stokehold_profile::Machine::here(),
             workload: None,
             paused: None,
+            idle_seconds: 0.0,
             notes: vec![name.to_owned()],
         }),
     };

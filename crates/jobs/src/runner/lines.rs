@@ -14,7 +14,7 @@ use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use stokehold_diagnose::curves::Following;
+use stokehold_diagnose::curves::{self, Following};
 use stokehold_diagnose::events::EventFile;
 use stokehold_profile::timeline::Metric;
 
@@ -100,9 +100,11 @@ fn finite_or_text<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> 
 /// A new event file, whose numbers go on counting after those of earlier starts.
 fn events(folder: &Folder) -> io::Result<EventFile> {
     let mut events = EventFile::create(&folder.0, now())?;
-    for (name, _) in Following::new(&folder.0).look(&|_| None)? {
-        events.pass(&name);
-    }
+    Following::new(&folder.0).look(&|_| None, &mut |news| {
+        if let curves::News::Point(name, _) = news {
+            events.pass(name);
+        }
+    })?;
     Ok(events)
 }
 

@@ -5,9 +5,10 @@
 //! | `list` | `changed`: the rows are other ones |
 //! | `home` | `home`: all of the first page |
 //! | `run` | `head`: row, figures and buttons; `curves`: points; `log`: lines; `gone` |
+//! | `several` | `head` and `curves` of each of the runs that `keys` names, `of` says of which one |
 //! | `study` | `changed` |
 //!
-//! The id of an event of a run is `BEGUN.POINTS.BYTES`, how far the reader is. A browser sends the last one when it connects
+//! The id of an event of one run is `BEGUN.POINTS.BYTES`, how far the reader is. A browser sends the last one when it connects
 //! again.
 
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use stokehold_base::hash::Fnv;
 use stokehold_tune::JOURNAL;
 
-use super::{Refusal, Shared, Site, can, log_of, overview, row_of};
+use super::{COMPARED, Refusal, Shared, Site, can, log_of, overview, row_of};
 use crate::live::{At, Live};
 use crate::log;
 
@@ -35,6 +36,8 @@ const SELDOM: Duration = Duration::from_secs(1);
 const HEAD: Duration = Duration::from_secs(2);
 /// A line that keeps proxies from closing the connection.
 const ALIVE: Duration = Duration::from_secs(15);
+/// A line without an end is shown if nothing has followed it for so long.
+const QUIET: Duration = Duration::from_secs(1);
 /// The lines of a log with which a page begins.
 const TAIL: usize = 500;
 
@@ -43,6 +46,8 @@ pub struct Wanted {
     view: String,
     #[serde(default)]
     key: String,
+    #[serde(default)]
+    keys: String,
     /// As the header `Last-Event-ID`, for a page that was hidden for a while.
     #[serde(default)]
     at: String,
@@ -61,14 +66,22 @@ enum View {
     Home { hash: u64 },
     Study { key: String, hash: u64 },
     Run(Box<OfRun>),
+    Several(Vec<OfRun>),
 }
 
 struct OfRun {
     key: String,
+    /// Which one of several it is.
+    of: Option<usize>,
     live: Option<Arc<Live>>,
     at: At,
     /// The next byte of the log; `None` before the first look.
     log: Option<u64>,
+    /// The log's length, and since when it is that.
+    length: Option<(u64, Instant)>,
+    /// The line without an end that the reader has.
+    tail: String,
+    has_ended: bool,
     head: u64,
     headed: Option<Instant>,
     is_gone: bool,
@@ -92,20 +105,21 @@ pub async fn stream(
         },
         "run" => {
             let (at, log) = place(last);
-            View::Run(Box::new(OfRun {
-                key: wanted.key,
-                live: None,
-                at,
-                log,
-                head: 0,
-                headed: None,
-                is_gone: false,
-            }))
+            let run = OfRun::new(wanted.key, None);
+            View::Run(Box::new(OfRun { at, log, ..run }))
+        }
+        "several" => {
+            let keys = wanted.keys.split("//").filter(|key| !key.is_empty());
+            let runs = keys.take(COMPARED).enumerate();
+            View::Several(
+                runs.map(|(of, key)| OfRun::new(key.to_owned(), Some(of)))
+                    .collect(),
+            )
         }
         other => {
             return Err(Refusal(
                 StatusCode::BAD_REQUEST,
-                format!("there is no view {other:?}: choose one of list, home, run, study"),
+                format!("there is no view {other:?}: choose one of list, home, run, several, study"),
             ));
         }
     };
@@ -136,7 +150,7 @@ async fn next(mut watching: Watching) -> Option<(Result<Event, Infallible>, Watc
         }
         if !watching.is_first {
             let rest = match watching.view {
-                View::Run(_) => OFTEN,
+                View::Run(_) | View::Several(_) => OFTEN,
                 _ => SELDOM,
             };
             tokio::time::sleep(rest).await;
@@ -179,17 +193,34 @@ impl Watching {
                 }
             }
             View::Run(run) => run.look(site, pending),
+            View::Several(runs) => runs.iter_mut().for_each(|run| run.look(site, pending)),
         }
     }
 }
 
 impl OfRun {
+    fn new(key: String, of: Option<usize>) -> Self {
+        Self {
+            key,
+            of,
+            live: None,
+            at: At::default(),
+            log: None,
+            length: None,
+            tail: String::new(),
+            has_ended: false,
+            head: 0,
+            headed: None,
+            is_gone: false,
+        }
+    }
+
     fn look(&mut self, site: &Site, pending: &mut VecDeque<Event>) {
         let key = self.key.clone();
         let Ok(found) = site.places.find(&key) else {
             if !self.is_gone {
                 self.is_gone = true;
-                pending.push_back(event("gone", None, &json!({"key": self.key})));
+                pending.push_back(self.event("gone", json!({"key": self.key})));
             }
             return;
         };
@@ -197,13 +228,14 @@ impl OfRun {
         if self.headed.is_none_or(|headed| headed.elapsed() >= HEAD) {
             self.headed = Some(Instant::now());
             if let Ok(row) = row_of(&found, &self.key) {
+                self.has_ended = row.state != "running";
                 let now = match row.state {
                     "running" => site.judge.figures(&self.key, &found).as_ref().clone(),
                     _ => Value::Null,
                 };
                 let head = json!({"row": row, "now": now, "can": can(site, &found, &row)});
                 if has_changed(&mut self.head, &head) {
-                    pending.push_back(event("head", None, &head));
+                    pending.push_back(self.event("head", head));
                 }
             }
         }
@@ -213,24 +245,49 @@ impl OfRun {
         let (at, curves) = live.since(self.at);
         self.at = at;
         if let Some(curves) = curves {
-            pending.push_back(event("curves", Some(self.id()), &curves));
+            pending.push_back(self.event("curves", curves));
         }
-        if let Some(path) = log_of(&found) {
+        // Of several, nobody reads logs.
+        if let Some(path) = log_of(&found).filter(|_| self.of.is_none()) {
             let part = match self.log {
                 Some(from) => log::from(&path, from),
                 None => end_of(&path),
             };
             // One that cannot be read now is read at the next look.
             if let Ok(part) = part {
-                let is_anew = self.log.is_none_or(|from| from != part.from);
-                self.log = Some(part.to);
-                if is_anew || !part.lines.is_empty() {
-                    let mut value = json!(part);
-                    value["anew"] = is_anew.into();
-                    pending.push_back(event("log", Some(self.id()), &value));
-                }
+                self.tell(part, pending);
             }
         }
+    }
+
+    /// Sends what is new of a log. A line that has no end yet is sent, besides, when none seems to come.
+    fn tell(&mut self, mut part: log::Part, pending: &mut VecDeque<Event>) {
+        let is_anew = self.log.is_none_or(|from| from != part.from);
+        self.log = Some(part.to);
+        let since = match self.length {
+            Some((length, since)) if length == part.length => since,
+            _ => Instant::now(),
+        };
+        self.length = Some((part.length, since));
+        let is_over = self.has_ended || since.elapsed() >= QUIET;
+        part.tail = part.tail.filter(|_| is_over);
+        let tail = part.tail.as_ref().map_or("", |tail| &tail.text);
+        let is_news = is_anew || !part.lines.is_empty() || (is_over && tail != self.tail);
+        if is_news {
+            self.tail = tail.to_owned();
+            let mut value = json!(part);
+            value["anew"] = is_anew.into();
+            pending.push_back(self.event("log", value));
+        }
+    }
+
+    /// An event of this run. Only one that brings its reader further has an id.
+    fn event(&self, name: &str, mut data: Value) -> Event {
+        let id = (self.of.is_none() && matches!(name, "curves" | "log")).then(|| self.id());
+        if let Some(of) = self.of {
+            data["of"] = of.into();
+        }
+        event(name, id, &data)
     }
 
     fn id(&self) -> String {

@@ -153,14 +153,19 @@ fn every_page_is_right_on_large_and_small_screens_light_and_dark() {
         ),
         (
             "compare",
-            "/compare?a=runs/baseline-sgd&b=runs/cosine-warmup",
+            "/compare?keys=runs/baseline-sgd//runs/cosine-warmup//runs/one",
             "document.querySelectorAll('figure.chart').length > 1",
         ),
         ("studies", "/studies", "document.querySelector('main table')"),
         (
             "study",
             "/study?key=runs/study-lr",
-            "document.querySelectorAll('main table').length > 1",
+            "document.querySelectorAll('main table').length > 1 && document.querySelector('svg .way')",
+        ),
+        (
+            "machine",
+            "/machine",
+            "document.querySelector('.heat canvas') && document.querySelectorAll('figure.chart').length > 1",
         ),
     ];
     let mut faults = Vec::new();
@@ -246,6 +251,126 @@ fn the_address_keeps_the_view_and_the_keys_work() {
     browser.no_faults();
 }
 
+#[test]
+fn rows_of_any_name_are_chosen_opened_compared_and_marked() {
+    let Some(browser) = browser() else { return };
+    let (_dir, runs) = shown();
+    write_run(&runs.join("a b"), "vit", 3, 0.5);
+    let studio = Running::start(None, vec![runs.clone()], false);
+    studio.settled();
+    browser.go(&studio.link);
+    browser.until("the first page", "document.querySelector('main [data-all]')");
+    let host = format!("http://{}", studio.address);
+    browser.go(&format!("{host}/runs"));
+    browser.until("rows", "document.querySelector('table.runs tbody tr')");
+    browser.run("[...document.querySelectorAll('table.runs tbody tr')].filter((row) => ['a b', 'two', 'augmix-strong'].includes(row.querySelector('a').textContent)).forEach((row) => row.querySelector('input').click())");
+    let chosen = "document.querySelector('.pair-of a')?.textContent === 'Compare the 3 chosen' && document.querySelectorAll('table.runs input:checked').length === 3";
+    browser.until("three chosen", chosen);
+    browser.run("location.reload()");
+    browser.until("three after a reload", chosen);
+    browser.click(".pair-of a");
+    browser.until("their comparison", "document.querySelectorAll('.side').length === 3 && document.querySelector('figure.chart .legend')?.textContent.includes('C loss')");
+    // The focus is in the table, where a click has left it.
+    browser.go(&format!("{host}/runs?sort=name"));
+    browser.until("rows", "document.querySelector('table.runs tbody tr')");
+    browser.run("document.querySelector('.scroll').focus()");
+    browser.keys("j\u{e007}");
+    browser.until("the first row, by its key", "location.pathname === '/run'");
+    // Tags and a note.
+    browser.go(&format!("{host}/run?key=runs/a+b"));
+    browser.until("the form", "document.getElementById('edit-notes')");
+    browser.click("#edit-notes");
+    browser.run("document.getElementById('tags').value = 'best, <i>odd</i>'; document.getElementById('note').value = 'one\\ntwo'");
+    browser.picture("notes");
+    browser.click(".fields button[type=submit]");
+    browser.until(
+        "they are shown",
+        "document.querySelectorAll('.tags li').length === 2 && document.querySelector('.note-of').textContent === 'one\\ntwo'",
+    );
+    assert!(
+        fs::read_to_string(runs.join("a b/studio.json"))
+            .unwrap()
+            .contains("<i>odd</i>")
+    );
+    browser.go(&format!("{host}/runs?text=odd"));
+    browser.until(
+        "the row, by its tag",
+        "document.querySelectorAll('table.runs tbody tr').length === 1 && document.querySelector('.tags li').textContent === '<i>odd</i>'",
+    );
+    browser.no_faults();
+}
+
+/// What a page keeps of a curve and of a log has an end, and nothing that counts is lost.
+#[test]
+fn a_page_may_stay_open() {
+    let Some(browser) = browser() else { return };
+    let (_dir, runs) = two_runs();
+    let log = runs.join("one/log");
+    let lines = |from: u32, to: u32| {
+        (from..to)
+            .map(|line| format!("line {line}\n"))
+            .collect::<String>()
+    };
+    fs::write(&log, lines(0, 2000)).unwrap();
+    let mut studio = Running::start(None, vec![runs.clone()], false);
+    studio.settled();
+    browser.go(&studio.link);
+    browser.until("the first page", "document.querySelector('main [data-all]')");
+    let host = format!("http://{}", studio.address);
+    browser.go(&format!("{host}/run?key=runs/one"));
+    browser.until(
+        "the log",
+        "document.querySelectorAll('.log .line').length === 500",
+    );
+    let kept = browser.run_later(
+        "const done = arguments[arguments.length - 1]; import('/assets/chart.js').then(({ Line }) => { \
+         const line = new Line('x'); \
+         for (let at = 0; at < 300000; at += 3) line.push([at, at, at === 123456 ? 9 : at === 200001 ? -9 : Math.sin(at), at + 1, at + 1, null, at + 2, at + 2, 0.5]); \
+         done([line.values.length, Math.max(...line.values), Math.min(...line.values), line.times[0], line.times.at(-1), line.last, \
+           line.times.every((time, at) => !at || time >= line.times[at - 1])]); }, (error) => done(String(error)))",
+    );
+    let count = kept[0].as_u64().unwrap_or_else(|| panic!("{kept}"));
+    assert!((4000..8200).contains(&count), "{kept}");
+    assert_eq!(
+        kept.as_array().unwrap()[1..],
+        json!([9, -9, 0, 299_999, 0.5, true]).as_array().unwrap()[..],
+        "{kept}"
+    );
+    // 500 lines, 6000 more, and the oldest go; earlier lines come from where the oldest that is left begins.
+    let mut file = File::options().append(true).open(&log).unwrap();
+    file.write_all(lines(2000, 8000).as_bytes()).unwrap();
+    file.write_all(b"no end").unwrap();
+    browser.until(
+        "the last line, which has no end",
+        "document.querySelector('.log .line:last-child').textContent === 'no end'",
+    );
+    assert_eq!(
+        browser.run("return document.querySelectorAll('.log .line').length"),
+        5000
+    );
+    browser.run("[...document.querySelectorAll('.log-of button')].find((one) => one.textContent === 'Earlier lines').click()");
+    browser.until(
+        "all lines",
+        "document.querySelectorAll('.log .line').length === 8001",
+    );
+    let whole = "return [...document.querySelectorAll('.log .line')].slice(0, 8000).every((line, at) => line.textContent === `line ${at}`)";
+    assert_eq!(browser.run(whole), true);
+    // The studio is started again, and has another token.
+    let listen = studio.address.to_string();
+    browser.no_faults();
+    drop(studio);
+    studio = Running::with(None, vec![runs], |options| options.listen = listen);
+    browser.until(
+        "what to do",
+        "document.getElementById('link').textContent.includes('open the link')",
+    );
+    browser.go(&studio.link);
+    browser.until(
+        "the first page again",
+        "document.querySelector('main [data-all]')",
+    );
+}
+
 /// Passes bytes on, as an SSH tunnel does, and can break.
 struct Tunnel {
     address: SocketAddr,
@@ -291,7 +416,10 @@ fn a_job_is_watched_from_two_tabs_through_a_tunnel_that_breaks_and_stopped() {
     let Some(browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (jobs, name, thread) = job(dir.path());
-    let studio = Running::start(Some(jobs.clone()), Vec::new(), false);
+    // Nothing is resumed here; that it could be is shown.
+    let studio = Running::with(Some(jobs.clone()), Vec::new(), |options| {
+        options.program = Some("stokehold".into());
+    });
     let tunnel = Tunnel::to(studio.address);
     let page = format!("http://{}/run?key=jobs/{name}", tunnel.address);
     browser.go(&format!("http://{}/?token={}", tunnel.address, studio.token));
@@ -331,7 +459,7 @@ fn a_job_is_watched_from_two_tabs_through_a_tunnel_that_breaks_and_stopped() {
     );
     // No line came twice and none was left out.
     let whole = "const all = [...document.querySelectorAll('.log .line')].map((line) => /loss=(\\d+)/.exec(line.textContent)?.[1]).filter(Boolean).map(Number); \
-                 return all.slice(0, 60).every((value, at) => value === Math.trunc(1000 / (at + 1)))";
+                 return all.length > 20 && all.slice(0, 60).every((value, at) => value === Math.trunc(1000 / (at + 1)))";
     assert_eq!(browser.run(whole), true);
     let first = browser.tab();
     let second = browser.new_tab();
@@ -374,6 +502,10 @@ fn a_job_is_watched_from_two_tabs_through_a_tunnel_that_breaks_and_stopped() {
     let record = thread.join().unwrap();
     assert_eq!(record.status, Status::Stopped, "{record:?}");
     browser.until("the end", "document.querySelector('.head .state')?.textContent.includes('stopped') && !document.getElementById('stop')");
+    browser.until(
+        "its last state and what it has left",
+        "/Stopped/.test(document.querySelector('[aria-label=States]')?.textContent) && document.getElementById('resume')",
+    );
     browser.picture("job-stopped");
     browser.switch(&first);
     browser.until(
@@ -452,12 +584,16 @@ fn ten_thousand_runs_are_shown_in_a_moment_and_a_thousand_numbers_a_second_drop_
         frames.len(),
         frames.iter().fold(0.0, |a: f64, b| a.max(*b))
     );
-    // Generous, for machines that do other things too; docs/studio.md has what was measured.
+    // A few times what docs/studio.md has, for machines that do other things too.
     assert!(
-        times.iter().copied().fold(f64::MAX, f64::min) < 2000.0,
+        times.iter().copied().fold(f64::MAX, f64::min) < 500.0,
         "{times:?}"
     );
-    assert!(frames.len() > 100, "{}", frames.len());
+    assert!(
+        frames.len() > 200 && late * 10 < frames.len(),
+        "{} frames, {late} of them late",
+        frames.len()
+    );
     browser.no_faults();
 }
 

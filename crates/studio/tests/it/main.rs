@@ -1,6 +1,7 @@
 //! A studio over real HTTP, and in a real browser.
 
 mod browser;
+mod changed;
 mod data;
 mod live;
 mod results;
@@ -56,14 +57,21 @@ impl Answer {
 
 impl Running {
     fn start(jobs: Option<PathBuf>, runs: Vec<PathBuf>, read_only: bool) -> Self {
-        Self::of(Options {
+        Self::with(jobs, runs, |options| options.read_only = read_only)
+    }
+
+    fn with(jobs: Option<PathBuf>, runs: Vec<PathBuf>, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options {
             jobs,
             runs,
             data: Vec::new(),
             program: None,
             listen: "127.0.0.1:0".to_owned(),
-            read_only,
-        })
+            read_only: false,
+            tls: None,
+        };
+        change(&mut options);
+        Self::of(options)
     }
 
     fn of(options: Options) -> Self {
@@ -194,6 +202,23 @@ fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Runs a test in a process of its own, whose memory and time are that test's alone. `true` in that process.
+fn alone(name: &str) -> bool {
+    const VARIABLE: &str = "STOKEHOLD_TEST_ALONE";
+    if std::env::var_os(VARIABLE).is_some_and(|own| own == name) {
+        return true;
+    }
+    let ended = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(VARIABLE, name)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+    println!("{said}");
+    false
 }
 
 /// A run as `stokehold train` leaves it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_studio::{Options, Studio, StudioError};
 
-use crate::{Running, two_runs, within, write_run};
+use crate::{Running, alone, two_runs, within, write_run};
 
 #[test]
 fn a_port_in_use_is_told_with_what_to_do() {
@@ -20,6 +20,7 @@ fn a_port_in_use_is_told_with_what_to_do() {
         program: None,
         listen: studio.address.to_string(),
         read_only: false,
+        tls: None,
     };
     let error = Studio::bind(options.clone()).unwrap_err();
     let said = error.to_string();
@@ -230,7 +231,7 @@ fn slow_readers_hold_up_nobody_and_the_end_comes_at_once() {
     assert_eq!(&first, b"HTTP/1.1 200");
     let began = Instant::now();
     assert_eq!(studio.get("/api/runs").json()["total"], 2);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let began = Instant::now();
     studio.stop.store(true, std::sync::atomic::Ordering::Relaxed);
     let thread = studio.thread.take().unwrap();
@@ -242,6 +243,9 @@ fn slow_readers_hold_up_nobody_and_the_end_comes_at_once() {
 /// The first page of rows of ten thousand runs comes in a moment, warm and while they are read for the first time.
 #[test]
 fn ten_thousand_runs_are_a_page_in_a_moment() {
+    if !alone("robust::ten_thousand_runs_are_a_page_in_a_moment") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let runs = dir.path().join("runs");
     for number in 0..10_000 {
@@ -254,14 +258,16 @@ fn ten_thousand_runs_are_a_page_in_a_moment() {
     }
     let before = resident();
     let studio = Running::start(None, vec![runs.clone()], false);
-    let timed = |path: &str| {
+    let once = |path: &str| {
         let began = Instant::now();
         let answer = studio.get(path);
         assert_eq!(answer.status, 200, "{answer:?}");
         (began.elapsed(), answer)
     };
+    // The best of a few: other programs take their turns too.
+    let timed = |path: &str| (0..5).map(|_| once(path)).min_by_key(|(time, _)| *time).unwrap();
     let (shell, _) = timed("/");
-    let (cold, first) = timed("/api/runs?kind=job,run&sort=-began&count=100");
+    let (cold, first) = once("/api/runs?kind=job,run&sort=-began&count=100");
     let began = Instant::now();
     let page = studio.settled();
     let read = began.elapsed();
@@ -277,16 +283,59 @@ fn ten_thousand_runs_are_a_page_in_a_moment() {
         first.json()["all"],
         grown as f64 / 1e6
     );
-    // Generous, for machines that do other things too; docs/studio.md has what was measured.
+    // A few times what docs/studio.md has, for machines that do other things too.
     for time in [shell, cold, warm, home, filtered] {
-        assert!(time < Duration::from_secs(2), "{time:?}");
+        assert!(time < Duration::from_millis(500), "{time:?}");
     }
-    assert!(grown < 200_000_000, "{grown}");
+    assert!(grown < 60_000_000, "{grown}");
     // A change among ten thousand is seen.
     fs::remove_dir_all(runs.join("run-00007")).unwrap();
     within("the row is gone", || {
         (studio.get("/api/runs").json()["all"] == 9_999).then_some(())
     });
+}
+
+/// The curves of three million numbers take little memory, and the page gets their ends and extremes.
+#[test]
+fn three_million_numbers_are_a_curve_of_bounded_size() {
+    if !alone("robust::three_million_numbers_are_a_curve_of_bounded_size") {
+        return;
+    }
+    let (_dir, runs) = two_runs();
+    let file = fs::File::create(runs.join("one/metrics.jsonl")).unwrap();
+    let mut file = std::io::BufWriter::new(file);
+    for step in 0..3_000_000i32 {
+        let value = if step == 1_234_567 { -1 } else { step % 1000 };
+        writeln!(
+            file,
+            "{{\"name\":\"loss\",\"time\":{step},\"step\":{step},\"value\":{value}}}"
+        )
+        .unwrap();
+    }
+    file.into_inner().unwrap();
+    let studio = Running::start(None, vec![runs], false);
+    studio.settled();
+    let before = resident();
+    let began = Instant::now();
+    let answer = studio.get("/api/run/curves?key=runs/one");
+    let (first, grown) = (began.elapsed(), resident().saturating_sub(before));
+    let began = Instant::now();
+    let again = studio.get("/api/run/curves?key=runs/one");
+    println!(
+        "3 000 000 numbers: read in {first:?}, again {:?}, {} kB of JSON, memory {:.1} MB",
+        began.elapsed(),
+        answer.body.len() / 1000,
+        grown as f64 / 1e6
+    );
+    assert_eq!(again.body, answer.body);
+    let points = answer.json()["all"][0]["points"].clone();
+    let points: Vec<&[serde_json::Value]> = points.as_array().unwrap().chunks(3).collect();
+    assert!((1000..=2000).contains(&points.len()), "{}", points.len());
+    for step in [0, 1_234_567, 2_999_999] {
+        assert!(points.iter().any(|point| point[1] == step), "{step}");
+    }
+    // It was 307 MB when a look kept all points.
+    assert!(grown < 80_000_000, "{grown}");
 }
 
 /// Resident memory of this process, bytes (proc(5), `statm`: pages).

@@ -228,13 +228,16 @@ fn a_read_only_studio_changes_nothing_and_every_try_is_told() {
             "/api/profiler",
             "{\"key\":\"runs/one\\nforged line\",\"on\":true}",
         ),
+        ("/api/resume", "{\"key\":\"runs/one\"}"),
+        ("/api/notes", "{\"key\":\"runs/one\",\"tags\":[\"a\"]}"),
+        ("/api/trial/stop", "{\"key\":\"runs/one\",\"trial\":0}"),
     ] {
         let answer = studio.post(path, body);
         assert_eq!(answer.status, 403, "{answer:?}");
         assert!(answer.body.contains("read-only"), "{answer:?}");
     }
     let actions = studio.actions();
-    assert_eq!(actions.len(), 2, "{actions:?}");
+    assert_eq!(actions.len(), 5, "{actions:?}");
     assert!(
         actions[0].contains("127.0.0.1") && actions[0].contains("stop runs/one: this studio is read-only"),
         "{actions:?}"
@@ -247,6 +250,6 @@ fn a_read_only_studio_changes_nothing_and_every_try_is_told() {
     let can = studio.get("/api/run?key=runs/one").json()["can"].clone();
     assert_eq!(
         can,
-        serde_json::json!({"stop": false, "profiler": false, "clone": false})
+        serde_json::json!({"stop": false, "resume": false, "note": false, "profiler": false, "clone": false})
     );
 }

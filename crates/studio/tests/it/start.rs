@@ -71,6 +71,7 @@ pub fn with_job_file() -> (TempDir, Options) {
         program: Some(program(dir.path())),
         listen: "127.0.0.1:0".to_owned(),
         read_only: false,
+        tls: None,
     };
     (dir, options)
 }

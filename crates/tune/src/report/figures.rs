@@ -12,6 +12,9 @@ use crate::{Insight, Level, in_words, short};
 const WIDE: f64 = 1000.0;
 const SMALL: f64 = 360.0;
 
+/// At most this many lines are parallel coordinates; more are one dark area, and a page of megabytes.
+const WAYS: usize = 1000;
+
 /// The position of a chart's axes.
 const LEFT: f64 = 62.0;
 
@@ -52,7 +55,7 @@ fn results(history: &History) -> Vec<(&Trial, f64)> {
         .collect()
 }
 
-fn wide(picture: String) -> String {
+pub(super) fn wide(picture: String) -> String {
     format!("<div class=\"scroll\"><div class=\"wide\">{picture}</div></div>\n")
 }
 
@@ -124,7 +127,8 @@ pub(super) fn parallel(history: &History) -> String {
         let loss = |i: usize| history.spec.direction.loss(results[i].1);
         loss(*b).total_cmp(&loss(*a))
     });
-    for (rank, i) in order.iter().enumerate() {
+    let worse = order.len().saturating_sub(WAYS);
+    for (rank, i) in order.iter().enumerate().skip(worse) {
         let (trial, value) = results[*i];
         let mut points = Vec::new();
         for (axis, name) in names.iter().enumerate() {
@@ -156,10 +160,10 @@ pub(super) fn parallel(history: &History) -> String {
     for (text, y) in objective.marks() {
         svg.text("halo", [at + 7.0, y + 4.0], text);
     }
-    wide(svg.finish(
+    svg.finish(
         bottom + 24.0,
         "a line a trial through its values to its objective",
-    ))
+    )
 }
 
 /// Positions of values on their parameters' scales, 0..=1.

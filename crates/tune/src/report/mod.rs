@@ -15,8 +15,22 @@ use crate::{Insight, Strategy, in_words, short};
 /// At most this many trials are listed.
 const LISTED: usize = 500;
 
+/// The style of the pictures, beside [`stokehold_page::html::STYLE`].
+pub const STYLE: &str = include_str!("figures.css");
+
 /// Pairs of this many parameters are drawn: the most important ones.
 const PAIRED: usize = 3;
+
+/// What parallel coordinates show.
+pub const WAYS: &str = "Each line is a trial, from value to value to its objective; below an axis where the parameter is not there. \
+                        The best fifth stands out. Of more than 1000 trials the best 1000 are drawn.";
+
+/// The parallel coordinates of a study, as an SVG picture: a line a trial through its values to its objective; see [`WAYS`]. `None`
+/// before the first result.
+pub fn parallel(history: &History) -> Option<String> {
+    let has_results = history.trials.iter().any(|trial| figures::value(trial).is_some());
+    has_results.then(|| figures::parallel(history))
+}
 
 /// The page.
 pub fn page(name: &str, history: &History) -> String {
@@ -40,8 +54,8 @@ pub fn page(name: &str, history: &History) -> String {
         }
         body += &noted(
             "Which values go together",
-            "Each line is a trial, from value to value to its objective; below an axis where the parameter is not there. The best fifth stands out.",
-            &figures::parallel(history),
+            WAYS,
+            &figures::wide(figures::parallel(history)),
         );
         body += &slices(history, insight.as_ref());
         if let Some(insight) = &insight {
@@ -56,7 +70,12 @@ pub fn page(name: &str, history: &History) -> String {
         }
     }
     body += &list(history);
-    document(&format!("{name} · study"), include_str!("page.css"), &body, "")
+    document(
+        &format!("{name} · study"),
+        concat!(include_str!("page.css"), include_str!("figures.css")),
+        &body,
+        "",
+    )
 }
 
 fn header(name: &str, history: &History) -> String {

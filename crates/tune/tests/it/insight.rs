@@ -59,3 +59,22 @@ fn a_parameter_that_the_best_trial_lacks_has_no_line() {
         assert_eq!(picture.contains("\"sofar\""), drawn, "{best}: {picture}");
     }
 }
+
+#[test]
+fn parallel_coordinates_draw_the_best_thousand() {
+    let space = json!({"lr": {"type": "continuous", "min": 0.001, "max": 1}});
+    let mut spec = Spec::new("loss", parameters(space));
+    (spec.strategy, spec.limits.max_jobs) = (Strategy::Random, 1003);
+    let mut study = Study::in_memory(spec).unwrap();
+    assert_eq!(report::parallel(study.history()), None);
+    while let Ask::Trial(trial) = study.ask().unwrap() {
+        let loss = trial.values["lr"].as_f64().unwrap();
+        study.tell(trial.number, Some(loss)).unwrap();
+    }
+    let picture = report::parallel(study.history()).unwrap();
+    let count = |class: &str| picture.matches(&format!("class=\"way {class}\"")).count();
+    assert_eq!(
+        ["w0", "w1", "w2", "w3", "w4"].map(count),
+        [198, 201, 200, 201, 200]
+    );
+}

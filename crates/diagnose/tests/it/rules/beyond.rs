@@ -191,6 +191,7 @@ fn a_straggler_is_named_with_its_cause_on_both_sides_of_its_threshold() {
                 ..Workload::default()
             }),
             paused: None,
+            idle_seconds: 0.0,
             notes: Vec::new(),
         });
         finding(&recording, "Straggler", set)
