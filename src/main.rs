@@ -7,6 +7,7 @@
 // The help texts are doc comments, and the <class> of a path is not HTML.
 #![allow(rustdoc::invalid_html_tags)]
 
+mod asked;
 mod commands;
 mod damage;
 mod elsewhere;

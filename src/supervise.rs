@@ -54,8 +54,7 @@ pub fn follow(child: &Child, signals: &Signals) -> nix::Result<Ended> {
         let Some(signal) = signals.wait(None)? else {
             continue;
         };
-        const ENDS: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-        interrupted |= ENDS.contains(&signal.number);
+        interrupted |= signal.ends();
         match signal.number {
             Signal::SIGCHLD => {
                 if let Some(code) = reap(child)? {

@@ -38,6 +38,14 @@ pub struct Arrived {
     pub from_terminal: bool,
 }
 
+impl Arrived {
+    /// Whether it asks a program to end.
+    pub fn ends(&self) -> bool {
+        const ENDS: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+        ENDS.contains(&self.number)
+    }
+}
+
 impl Signals {
     /// Queues the signals for this thread and the threads that it starts.
     pub fn block() -> nix::Result<Self> {

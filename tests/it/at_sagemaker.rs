@@ -266,6 +266,20 @@ fn an_estimator_is_imported_by_the_command() {
         "{}",
         said(&output)
     );
+    // What is to be done is for SageMaker alone.
+    assert!(said(&output).contains("this runs it here: "), "{}", said(&output));
+    fs::write(
+        place.dir.path().join("none.py"),
+        "Estimator('registry/own:1', role='arn')\n",
+    )
+    .unwrap();
+    let output = place.job(&["import", "none.py", "none.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(
+        said(&output).contains("to do: say what runs") && !said(&output).contains("this runs it"),
+        "{}",
+        said(&output)
+    );
     let text = fs::read_to_string(place.dir.path().join("new.toml")).unwrap();
     assert!(
         !text.contains("my-own-secret") && text.contains("HF_TOKEN"),

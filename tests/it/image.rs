@@ -363,6 +363,8 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
     put(&dir.path().join("bin/docker"), DOCKER);
     fs::set_permissions(dir.path().join("bin/docker"), fs::Permissions::from_mode(0o755)).unwrap();
     let log = dir.path().join("log");
+    let temporary = dir.path().join("temporary");
+    fs::create_dir(&temporary).unwrap();
     let image = |path: &Path, fails: &str, args: &[&str]| {
         let usual = if path.ends_with("bin") {
             ":/usr/bin:/bin"
@@ -372,6 +374,7 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
         let mut command = Command::new(PROGRAM);
         command
             .current_dir(dir.path())
+            .env("TMPDIR", &temporary)
             .env("PATH", format!("{}{usual}", path.display()))
             .env("LOG", &log)
             .env("FAILS", fails)
@@ -397,6 +400,17 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
     ] {
         assert!(called.contains(says), "{says}: {called}");
     }
+    // The container's root lets this user remove what the container's users have written.
+    let freed = called.split("target=/opt/ml/input/data/train").nth(1).unwrap();
+    assert!(
+        freed.contains("--user\nroot\n--entrypoint\nchmod\n")
+            && freed.contains("flowers:1\n-R\na+rwX\n/made\n"),
+        "{called}"
+    );
+    let left = || fs::read_dir(&temporary).unwrap().count();
+    assert_eq!(left(), 0);
+    let output = image(&bin, "run", &["--build", "flowers:1", "--check"]);
+    assert_eq!((output.status.code(), left()), (Some(1), 0), "{}", said(&output));
     let output = image(&bin, "build", &["--build", "flowers:1"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("docker failed"), "{}", said(&output));
@@ -600,6 +614,80 @@ fn a_stop_reaches_the_script_which_may_end_by_itself() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     // It was stopped, and did not fail.
     assert_eq!(base.marks(), [None, None]);
+}
+
+/// A stand-in for Python, of which pip is what the test says.
+fn python(dir: &Path, pip: &str) -> String {
+    let path = dir.join("bin/python3");
+    put(
+        &path,
+        &format!("#!/bin/sh\nif [ \"$2\" = pip ]; then {pip}; fi\nexec /bin/sh \"$@\"\n"),
+    );
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", dir.join("bin").display(), std::env::var("PATH").unwrap())
+}
+
+/// Code that a job brings, with requirements.
+fn submitted(dir: &Path, script: &str) -> Value {
+    put(&dir.join("own/train.py"), script);
+    put(&dir.join("own/requirements.txt"), "numpy\n");
+    let folder = dir.join("own").display().to_string();
+    json!({"sagemaker_program": "train.py", "sagemaker_submit_directory": format!("{folder:?}")})
+}
+
+#[test]
+fn a_stop_is_heard_while_requirements_are_installed() {
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    let pip = format!(
+        "grep SigBlk /proc/self/status >{0}.new; mv {0}.new {0}; exec sleep 600",
+        log.display()
+    );
+    let path = python(dir.path(), &pip);
+    let base = Base::new("old.py", "", submitted(dir.path(), "exit 0"));
+    let mut child = base
+        .command(PROGRAM, &["job", "container", "train"])
+        .env("PATH", path)
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !log.exists() {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Pip gets its signals as if it had been started by itself.
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find(|line| line.starts_with("SigBlk")).unwrap();
+    assert_eq!(fs::read_to_string(&log).unwrap().trim(), own);
+    let asked = Instant::now();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert_eq!(base.marks(), [None, None]);
+}
+
+#[test]
+fn code_that_replaces_the_working_folder_has_one() {
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    // The program, and not the shell's word, which may have kept a path.
+    let path = python(
+        dir.path(),
+        &format!("/bin/pwd >{} || exit 9; exit 0", log.display()),
+    );
+    let base = Base::new("old.py", "", submitted(dir.path(), "/bin/pwd"));
+    let code = base.0.path().join("code");
+    let output = base
+        .command(PROGRAM, &["job", "container", "train"])
+        .env("PATH", path)
+        .current_dir(&code)
+        .output()
+        .unwrap();
+    let code = code.canonicalize().unwrap().display().to_string();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(fs::read_to_string(&log).unwrap().trim(), code);
+    assert!(said(&output).contains(&format!("{code}\n")), "{}", said(&output));
+    assert!(!base.0.path().join("code/old.py").exists());
 }
 
 /// Prints arguments and SageMaker's variables.

@@ -143,6 +143,55 @@ fn a_dry_run_prints_the_request_and_sends_nothing() {
 }
 
 #[test]
+fn secrets_are_refused_and_hidden_files_are_named_before_anything_is_sent() {
+    let place = Place::new();
+    // Nothing listens at the address: a request would end with 1, and not with 2.
+    for args in [
+        &["--hyperparameter", "hf_token=my-own-secret"][..],
+        &[
+            "--hyperparameter",
+            "db=postgres://me:my-own-secret@host/db",
+            "--dry-run",
+        ],
+    ] {
+        let output = place.job(&[&["run", "job.toml", "--on", "sagemaker"], args].concat());
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("looks like a secret") && said.contains("HyperParameters."),
+            "{said}"
+        );
+        assert!(!said.contains("my-own-secret"), "{said}");
+    }
+    let tagged = format!("{JOB}[sagemaker.tags]\napi-key = \"my-own-secret\"\n");
+    fs::write(place.dir.path().join("tagged.toml"), tagged).unwrap();
+    let output = place.job(&["run", "tagged.toml", "--on", "sagemaker"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(
+        said(&output).contains("Tags.api-key: looks like a secret"),
+        "{}",
+        said(&output)
+    );
+    assert!(!said(&output).contains("my-own-secret"), "{}", said(&output));
+
+    fs::write(place.dir.path().join("src/.env"), "TOKEN=x").unwrap();
+    for args in [&["--dry-run"][..], &[]] {
+        let output = place.job(&[&["run", "job.toml", "--on", "sagemaker"], args].concat());
+        assert!(
+            said(&output)
+                .contains("note: hidden files and caches of source-dir are not uploaded, 1 in all: .env"),
+            "{}",
+            said(&output)
+        );
+        // Without --dry-run the name cannot be asked for.
+        assert_eq!(output.status.success(), !args.is_empty(), "{}", said(&output));
+        if args.is_empty() {
+            break;
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_of_sagemaker_is_wrong_usage() {
     let place = Place::new();
     fs::write(

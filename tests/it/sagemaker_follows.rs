@@ -196,6 +196,125 @@ fn a_second_ctrl_c_leaves_a_job_that_is_being_stopped() {
     assert_eq!(asked(&stub, "StopTrainingJob"), 1);
 }
 
+/// SageMaker that is silent at one operation, and of which `describes` is what it says of the job once it was asked for.
+fn silent(at: &'static str, describes: fn() -> Reply) -> Stub {
+    let is_asked = AtomicBool::new(false);
+    Stub::start(move |request, _| {
+        if request.operation == "CreateTrainingJob" {
+            is_asked.store(true, Ordering::SeqCst);
+        }
+        match request.operation.as_str() {
+            operation if operation == at => Reply::Silent,
+            "DescribeTrainingJob" if is_asked.load(Ordering::SeqCst) => describes(),
+            "DescribeTrainingJob" => missing(),
+            other => panic!("{other} {}", request.body),
+        }
+    })
+}
+
+fn missing() -> Reply {
+    Reply::Json(
+        400,
+        json!({"__type": "ValidationException", "message": "Requested resource not found."}),
+    )
+}
+
+#[test]
+fn ctrl_c_during_a_submission_says_whether_there_is_a_job() {
+    for (at, describes, says) in [
+        (
+            "DescribeTrainingJob",
+            missing as fn() -> Reply,
+            &["leaving; no training job was asked for"][..],
+        ),
+        (
+            "CreateTrainingJob",
+            missing,
+            &[
+                "SageMaker knows of no training job flowers-1 yet",
+                "job show flowers-1 --on sagemaker --region eu-west-1",
+            ],
+        ),
+        (
+            "CreateTrainingJob",
+            || described("Training"),
+            &[
+                "training job flowers-1 is created, and goes on",
+                "job stop flowers-1 --on sagemaker --region eu-west-1",
+            ],
+        ),
+        (
+            "CreateTrainingJob",
+            || Reply::Closed,
+            &[
+                "whether training job flowers-1 was created is not known",
+                "job show flowers-1",
+            ],
+        ),
+    ] {
+        let stub = silent(at, describes);
+        let running = Running::start(&stub, &["run", "job.toml"]);
+        running.until("it asks", |_| asked(&stub, at) > 0);
+        running.interrupt();
+        let began = Instant::now();
+        let (code, heard) = running.ended();
+        assert_eq!(code, 130, "{heard}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        for says in says {
+            assert!(heard.contains(says), "{says}: {heard}");
+        }
+        assert_eq!(asked(&stub, "StopTrainingJob"), 0);
+        // Once before the request, and once after Ctrl-C.
+        assert!(
+            asked(&stub, "DescribeTrainingJob") <= 2,
+            "{:?}",
+            stub.operations()
+        );
+    }
+}
+
+#[test]
+fn a_submission_that_leaves_it_open_says_the_command_that_tries_again() {
+    for (args, says) in [
+        (
+            &["run", "job.toml"][..],
+            "job run job.toml --on sagemaker --name flowers-1\n",
+        ),
+        (
+            &["run", "job.toml", "--environment", "HF_TOKEN=my-own-secret"],
+            "the same command with --name flowers-1\n",
+        ),
+    ] {
+        let stub = Stub::start(|request, before| match (request.operation.as_str(), before) {
+            ("CreateTrainingJob", 0) => Reply::Closed,
+            ("CreateTrainingJob", _) => Reply::Json(
+                400,
+                json!({"__type": "ResourceLimitExceeded", "message": "the limit is 1 Instances"}),
+            ),
+            _ => missing(),
+        });
+        let (code, heard) = Running::start(&stub, args).ended();
+        assert_eq!(code, 1, "{heard}");
+        assert!(
+            heard.contains(
+                "whether training job flowers-1 was created in eu-west-1 is not known: the limit is 1 Instances"
+            ),
+            "{heard}"
+        );
+        assert!(heard.contains(says), "{heard}");
+        assert!(!heard.contains("my-own-secret"), "{heard}");
+    }
+    // The first request has arrived after all.
+    let stub = Stub::start(|_, _| described("Training"));
+    let (code, heard) = Running::start(&stub, &["run", "job.toml", "--name", "flowers-1"]).ended();
+    assert_eq!(code, 2, "{heard}");
+    assert!(
+        heard.contains("`stokehold job logs -f flowers-1 --on sagemaker` follows it if it is yours"),
+        "{heard}"
+    );
+    assert_eq!(asked(&stub, "CreateTrainingJob"), 0);
+}
+
 #[test]
 fn ctrl_c_leaves_a_job_that_is_watched() {
     for args in [&["logs", "flowers-2", "-f"][..], &["wait", "flowers-2"]] {

@@ -148,6 +148,28 @@ fn dry_runs_of_a_study_print_requests_and_send_nothing() {
         said.contains("the first of up to 3 training jobs, 2 at once, in eu-west-1"),
         "{said}"
     );
+    assert!(
+        said.contains("note: no estimate of the cost: [sagemaker] price = .."),
+        "{said}"
+    );
+    fs::write(
+        place.dir.path().join("priced.toml"),
+        STUDY
+            .replace("[job.sagemaker]\n", "[job.sagemaker]\nprice = 1.5\n")
+            .replace("max-jobs = 3", "max-jobs = 100"),
+    )
+    .unwrap();
+    for native in [&[][..], &["--native", "--name", "flowers"]] {
+        let priced = ["tune", "run", "priced.toml", "--on", "sagemaker", "--dry-run"];
+        let said = self::said(&place.run(&[&priced[..], native].concat()));
+        // A grid of three.
+        for says in [
+            "cost: at most 108.00: 3 jobs, each of 1 ml.g5.xlarge at 1.5 an hour each, for max-run-seconds = 86400 s",
+            "that is every trial to its longest time",
+        ] {
+            assert!(said.contains(says), "{says}: {said}");
+        }
+    }
     let request: Value =
         serde_json::from_str(&place.fine(&[&run[..], &["--native", "--name", "flowers"]].concat())).unwrap();
     assert_eq!(request["HyperParameterTuningJobName"], "flowers");

@@ -15,7 +15,7 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -141,8 +141,8 @@ impl Container {
     /// image has there is replaced.
     ///
     /// # Errors
-    /// It cannot be fetched or unpacked, or has no such entry point.
-    pub fn fetch(&self) -> Result<bool, JobError> {
+    /// It cannot be fetched or unpacked, or has no such entry point; `stop` was set.
+    pub fn fetch(&self, stop: &AtomicBool) -> Result<bool, JobError> {
         let code = self.instance.code();
         let submitted = self
             .submitted
@@ -151,7 +151,7 @@ impl Container {
             .filter(|from| *from != code);
         if let Some(from) = submitted {
             let beside = self.instance.base.join("fetched");
-            let found = source::bring(&self.job, from, &beside, &AtomicBool::new(false))?;
+            let found = source::bring(&self.job, from, &beside, stop)?;
             if_there(fs::remove_dir_all(&code)).map_err(JobError::io(&code))?;
             archive::copy_folder(&found, &code, &beside).map_err(JobError::io(&found))?;
             if_there(fs::remove_dir_all(&beside)).map_err(JobError::io(&beside))?;
@@ -170,17 +170,20 @@ impl Container {
         Ok(submitted.is_some())
     }
 
-    /// Waits until the names of all machines are known: those that start later come later.
+    /// Waits until the names of all machines are known, or until `stop` is set: those that start later come later.
     ///
     /// # Errors
     /// One is not known after `limit`.
-    pub fn wait_for_machines(&self, limit: Duration) -> Result<(), JobError> {
+    pub fn wait_for_machines(&self, limit: Duration, stop: &AtomicBool) -> Result<(), JobError> {
         let began = Instant::now();
         for host in (1..self.job.instances)
             .map(contract::host)
             .chain([self.instance.address.clone()])
         {
             while self.job.instances > 1 && (host.as_str(), PORT).to_socket_addrs().is_err() {
+                if stop.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
                 if began.elapsed() > limit {
                     let text = format!("{host} is not known after {} s", limit.as_secs());
                     return Err(JobError::io(Path::new("the network"))(io::Error::other(text)));

@@ -3,6 +3,7 @@
 pub(crate) mod channel;
 pub(crate) mod profiler;
 pub(crate) mod sagemaker;
+pub(crate) mod secret;
 pub(crate) mod spot;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use stokehold_base::clock::unix_now;
 use stokehold_objects::Location;
 
 use crate::data::source;
+use crate::job::secret::is_secret;
 use crate::{Channel, JobError, OnSageMaker, Profiling, Spot, writes};
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
@@ -563,38 +565,6 @@ pub(crate) fn is_a_path(program: &Path) -> bool {
 
 /// A larger number of local processes is taken for a mistake.
 const MOST_INSTANCES: usize = 64;
-
-/// Whether a variable holds a secret: judged by a word of its name, or a password in a URI.
-fn is_secret(name: &str, value: &str) -> bool {
-    const WORDS: [&str; 13] = [
-        "KEY",
-        "KEYS",
-        "SECRET",
-        "SECRETS",
-        "TOKEN",
-        "TOKENS",
-        "PASSWORD",
-        "PASSWD",
-        "PASSPHRASE",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "AUTH",
-        "SAS",
-    ];
-    let name = name.to_ascii_uppercase();
-    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-    let in_uri = || {
-        let authority = value
-            .split_once("://")
-            .map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
-        authority.is_some_and(|authority| {
-            authority
-                .split_once('@')
-                .is_some_and(|(user, _)| user.contains(':'))
-        })
-    };
-    words.any(|word| WORDS.contains(&word)) || name.contains("CONNECTION_STRING") || in_uri()
-}
 
 pub(crate) fn is_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '-';

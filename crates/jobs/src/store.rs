@@ -629,7 +629,7 @@ impl Store {
         }
         if !record.status.is_final() {
             let path = self.path(name).join("interrupt");
-            fs::write(&path, "").map_err(JobError::io(&path))?;
+            whole::write(&path, "").map_err(JobError::io(&path))?;
         }
         Ok(record)
     }

@@ -40,6 +40,17 @@ impl Default for Options {
 }
 
 impl Options {
+    /// These options for buckets of AWS in a region.
+    #[must_use]
+    pub fn in_region(&self, region: &str) -> Self {
+        let mut options = self.clone();
+        options.settings.retain(|(name, _)| name != "AWS_REGION");
+        options
+            .settings
+            .push(("AWS_REGION".to_owned(), region.to_owned()));
+        options
+    }
+
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         let own = self.settings.iter().find(|(known, _)| known == name);
         own.map(|(_, value)| value.clone())

@@ -1,10 +1,12 @@
 //! What SageMaker would refuse, found before a request is sent. The bounds are those of botocore's model.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
 use stokehold_base::fault::Fault;
+use stokehold_jobs::is_secret;
 
-use crate::{CreateTrainingJob, DataSource, ProfilerConfig, ResourceConfig};
+use crate::{CreateTrainingJob, DataSource, ProfilerConfig, ResourceConfig, Tag};
 
 /// A member of a request that SageMaker would refuse. It never repeats the value of a variable or hyperparameter,
 /// which may be a secret.
@@ -237,6 +239,8 @@ impl CreateTrainingJob {
             bounded(tag.key.chars().count(), 128, &member, "characters in its key")?;
             bounded(tag.value.chars().count(), 256, &member, "characters")?;
         }
+        check_hyperparameters(&self.hyper_parameters)?;
+        check_tags(&self.tags)?;
         let output = &self.output_data_config.s3_output_path;
         require(is_s3(output), "OutputDataConfig.S3OutputPath", no_s3(output))?;
         if let Some(checkpoints) = &self.checkpoint_config {
@@ -329,6 +333,48 @@ fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
         }
     }
     Ok(())
+}
+
+/// Finds a hyperparameter that looks like a secret: whoever may describe a job sees it.
+pub(crate) fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Result<(), RequestError> {
+    let is_found = |(name, text): &(&String, &String)| {
+        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
+        is_secret_hyperparameter(name, &value)
+    };
+    match encoded.iter().find(is_found) {
+        Some((name, _)) => Err(RequestError {
+            member: format!("HyperParameters.{name}"),
+            reason: "looks like a secret, and who may see a job on SageMaker sees its hyperparameters; leave it out, and let the \
+                     script fetch it with the job's role, by its name in AWS Secrets Manager; if it is none, rename it"
+                .to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Finds a label that looks like a secret: labels are on bills and in searches.
+pub(crate) fn check_tags(tags: &[Tag]) -> Result<(), RequestError> {
+    match tags.iter().find(|tag| is_secret(&tag.key, &tag.value)) {
+        Some(tag) => Err(RequestError {
+            member: format!("Tags.{}", tag.key),
+            reason: "looks like a secret, and labels are seen by all who may see the account's resources; leave it out; if it is \
+                     none, rename it"
+                .to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a hyperparameter's value looks like a secret. Numbers and truth values are sizes and switches: `max_tokens = 512`.
+pub(crate) fn is_secret_hyperparameter(name: &str, value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.is_empty() && is_secret(name, text),
+        Value::Array(values) => values.iter().any(|value| is_secret_hyperparameter(name, value)),
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| is_secret_hyperparameter(&format!("{name}.{key}"), value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.

@@ -6,6 +6,7 @@
 //!                 │ no answer, or 5xx: it may have been created
 //!                 └──► DescribeTrainingJob ──► it is there: created
 //!                                          ──► it is not: again, with the same name, of which there is never a second job
+//!                                              in the end: there is none, or, after a request without an answer, it is not known
 //! ```
 
 mod progress;
@@ -78,6 +79,8 @@ struct Trouble {
     is_passing: bool,
     /// Whether it may have been carried out.
     may_be_done: bool,
+    /// Whether it may still be on its way: no answer came.
+    is_lost: bool,
 }
 
 impl Trouble {
@@ -183,6 +186,7 @@ impl Slot {
                     reason: unanswered.error.reason.clone(),
                     is_passing: unanswered.error.cause == Cause::Unreachable,
                     may_be_done: unanswered.may_have_arrived,
+                    is_lost: unanswered.may_have_arrived,
                 }
             })?;
         if answer.status == 200 {
@@ -191,6 +195,7 @@ impl Slot {
                 reason: format!("the answer is not what the API promises: {error}"),
                 is_passing: false,
                 may_be_done: true,
+                is_lost: false,
             });
         }
         Err(refusal(answer.status, &answer.body))
@@ -285,6 +290,7 @@ fn refusal(status: u16, body: &[u8]) -> Trouble {
         reason,
         is_passing: is_throttled || is_failure,
         may_be_done: is_failure && !is_throttled,
+        is_lost: false,
     }
 }
 
@@ -475,6 +481,8 @@ impl Client {
         let mut pace = Pace::new(self.retry);
         // Whether a request may have been carried out without its answer: now, and at any time.
         let (mut is_unclear, mut was_unclear) = (false, false);
+        // One without an answer may still be on its way when SageMaker knows of none yet.
+        let mut is_lost = false;
         loop {
             let trouble = match self.sagemaker.renewed::<Created>(operation, &json) {
                 Ok(created) => return Ok(created.arn),
@@ -482,6 +490,7 @@ impl Client {
             };
             is_unclear |= trouble.may_be_done;
             was_unclear |= is_unclear;
+            is_lost |= trouble.is_lost;
             let is_taken = trouble.code == "ResourceInUse";
             let mut reason = trouble.reason.clone();
             if is_unclear || is_taken && was_unclear {
@@ -496,12 +505,13 @@ impl Client {
             if is_taken && !is_unclear {
                 return Err(self.name_taken(what, name));
             }
-            if !trouble.is_passing && !is_unclear {
+            let is_refused = !trouble.is_passing && !is_unclear;
+            if is_refused && !is_lost {
                 return Err(self.sagemaker.error(operation, trouble, pace.began.elapsed()));
             }
-            if !pace.pause() {
+            if is_refused || !pace.pause() {
                 let (name, region) = (name.to_owned(), self.region.clone());
-                return Err(match is_unclear {
+                return Err(match is_unclear || is_lost {
                     true => SageMakerError::Unclear {
                         what,
                         name,

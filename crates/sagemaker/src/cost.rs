@@ -6,10 +6,12 @@ use stokehold_jobs::Job;
 
 use crate::{Plan, SageMakerError};
 
-/// An upper bound of what a job's machines cost.
+/// An upper bound of what the machines of a job, or of several jobs of its kind, cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost {
-    /// The machines.
+    /// How many jobs there are at most.
+    pub jobs: u64,
+    /// The machines of each.
     pub machines: Vec<PricedMachines>,
     /// For how long the job may run, seconds.
     pub run_seconds: u64,
@@ -70,6 +72,7 @@ impl Cost {
                 .collect::<Result<_, _>>()?,
         };
         Ok(Self {
+            jobs: 1,
             machines,
             run_seconds: job.max_run_seconds,
             kept_seconds: section.keep_alive_seconds.map_or(0, u64::from),
@@ -77,13 +80,21 @@ impl Cost {
         })
     }
 
+    /// The bound for so many jobs of this kind, such as the trials of a study.
+    #[must_use]
+    pub fn of_jobs(self, jobs: u64) -> Self {
+        Self { jobs, ..self }
+    }
+
     /// The bound, in the currency of the prices.
     #[must_use]
     pub fn most(&self) -> f64 {
         let hours = (self.run_seconds + self.kept_seconds) as f64 / 3600.0;
         let each = self.machines.iter();
-        each.map(|machines| machines.count as f64 * machines.price * hours)
-            .sum()
+        let one: f64 = each
+            .map(|machines| machines.count as f64 * machines.price * hours)
+            .sum();
+        self.jobs as f64 * one
     }
 }
 
@@ -103,8 +114,12 @@ impl fmt::Display for Cost {
         let hours = |seconds: u64| format!("{} s = {:.2} h", seconds, seconds as f64 / 3600.0);
         write!(
             f,
-            "cost: at most {}: {}, for max-run-seconds = {}",
+            "cost: at most {}: {}{}, for max-run-seconds = {}",
             money(self.most()),
+            match self.jobs {
+                1 => String::new(),
+                jobs => format!("{jobs} jobs, each of "),
+            },
             each.join(" and "),
             hours(self.run_seconds)
         )?;
@@ -166,6 +181,14 @@ mod tests {
         );
         job.sagemaker.as_mut().unwrap().keep_alive_seconds = Some(1800);
         assert_eq!(Cost::of(&job).unwrap().most(), 6.0);
+        let several = Cost::of(&job).unwrap().of_jobs(10);
+        assert_eq!(several.most(), 60.0);
+        assert!(
+            several
+                .to_string()
+                .starts_with("cost: at most 60.00: 10 jobs, each of 2 ml.g5.xlarge at 1.5"),
+            "{several}"
+        );
         let text = Cost::of(&job).unwrap().to_string();
         assert!(
             text.contains("at most 6.00") && text.contains("kept for keep-alive-seconds = 1800 s = 0.50 h"),

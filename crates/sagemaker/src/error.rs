@@ -21,12 +21,13 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// What shows it.
-    fn shown(self, name: &str) -> String {
+    /// What follows or shows it.
+    #[must_use]
+    pub fn followed(self, name: &str) -> String {
         match self {
-            Self::TrainingJob => format!("`stokehold job show {name} --on sagemaker`"),
-            Self::TuningJob => format!("`stokehold tune status {name} --on sagemaker`"),
-            Self::TransformJob | Self::Model => "SageMaker's console".to_owned(),
+            Self::TrainingJob => format!("`stokehold job logs -f {name} --on sagemaker` follows it"),
+            Self::TuningJob => format!("`stokehold tune status {name} --on sagemaker` shows it"),
+            Self::TransformJob | Self::Model => "SageMaker's console shows it".to_owned(),
         }
     }
 }
@@ -63,7 +64,10 @@ pub enum SageMakerError {
         region: String,
     },
     /// Another job has this name.
-    #[error("there is a {what} {name} in {region} already; choose another name (names are never free again)")]
+    #[error(
+        "there is a {what} {name} in {region} already; {} if it is yours, or choose another name (names are never free again)",
+        what.followed(name)
+    )]
     NameTaken {
         /// What there is.
         what: Resource,
@@ -108,7 +112,7 @@ pub enum SageMakerError {
         seconds: u64,
     },
     /// No job was created, because the service could not be asked, or failed.
-    #[error("no {what} {name} was created in {region}: {reason}; try again with the same name")]
+    #[error("no {what} {name} was created in {region}: {reason}; try again")]
     NotCreated {
         /// What was asked for.
         what: Resource,
@@ -121,8 +125,8 @@ pub enum SageMakerError {
     },
     /// The request may have arrived, and the service could not be asked whether it did.
     #[error(
-        "whether {what} {name} was created in {region} is not known: {reason}; see {}, and try again with the same name, of \
-         which there is never a second one", what.shown(name)
+        "whether {what} {name} was created in {region} is not known: {reason}; {} if it was; to try again, give the same name: \
+         there is never a second one of it", what.followed(name)
     )]
     Unclear {
         /// What was asked for.

@@ -1,9 +1,9 @@
 //! From a training job of SageMaker, or from the Python that made one, to a job file.
 //!
 //! ```text
-//! DescribeTrainingJob ──► description ──┐
-//!                                       ├──► Draft: a Job, and remarks ──► text ──► read again: what still is wrong
-//! estimator.py ──► Python's ast ────────┘
+//! DescribeTrainingJob ────► description ──┐
+//! TrainingJobDefinition ──► description ──┼──► Draft: a Job, and remarks ──► text ──► read again: what still is wrong
+//! estimator.py ───────────► Python's ast ─┘
 //! ```
 //!
 //! What has no counterpart becomes a comment at the section that it belongs to; nothing is left out silently.
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use stokehold_base::fault::Fault;
-use stokehold_jobs::{Channel, EntryPoint, Job, OnSageMaker, Profiling, Spot};
+use stokehold_jobs::{Channel, EntryPoint, Job, OnSageMaker, Profiling, Spot, is_secret};
 use toml::Table;
 
 use crate::Plan;
@@ -30,6 +30,8 @@ pub struct Imported {
     pub text: String,
     /// What has to be changed before it runs on this machine or on SageMaker: a sentence each.
     pub problems: Vec<String>,
+    /// Whether it runs on this machine as it is: what has to be changed is for SageMaker alone.
+    pub runs_here: bool,
     /// How many members or arguments had no counterpart, or another one; each is a comment of the file.
     pub remarks: usize,
 }
@@ -56,6 +58,37 @@ impl Imported {
     }
 }
 
+/// The job of which a tuning job makes its training jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportedJob {
+    /// The job, without the hyperparameters that are tuned.
+    pub job: Job,
+    /// What had no counterpart, or another one: a sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl ImportedJob {
+    /// Translates what DescribeHyperParameterTuningJob says of its training jobs, by the same rules as a training job's
+    /// description.
+    ///
+    /// # Errors
+    /// This is no definition of training jobs, or it names no script: the image is the program.
+    pub fn of_definition(definition: &Value) -> Result<Self, ImportError> {
+        let draft = description::draft_of_definition(definition)?;
+        if !draft.has_entry_point {
+            return Err(ImportError::Definition(
+                "its training jobs run a program of their image (they have no hyperparameter sagemaker_program that names a \
+                 file), and a job file names a script"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self {
+            job: draft.job,
+            remarks: draft.remarks.into_iter().map(|(_, text)| text).collect(),
+        })
+    }
+}
+
 /// Why nothing was imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,6 +96,9 @@ pub enum ImportError {
     /// The description is none.
     #[error("this is no description of a training job: {0}")]
     Description(String),
+    /// A tuning job's training jobs make no job file.
+    #[error("the training jobs of a tuning job cannot be read: {0}")]
+    Definition(String),
     /// The program has no estimator that can be read.
     #[error("{0}")]
     Estimator(#[from] EstimatorError),
@@ -72,6 +108,7 @@ impl Fault for ImportError {
     fn is_input(&self) -> bool {
         match self {
             Self::Description(_) => false,
+            Self::Definition(_) => true,
             Self::Estimator(error) => error.is_input(),
         }
     }
@@ -200,13 +237,16 @@ impl Draft {
     fn finish(mut self) -> Imported {
         let remarks = self.remarks.len();
         let text = self.text();
-        let problems = problems(&text, self.region.as_deref(), self.has_entry_point, self.has_role);
+        let (here, there) = problems(&text, self.region.as_deref(), self.has_entry_point, self.has_role);
+        let runs_here = here.is_none();
+        let problems: Vec<String> = here.into_iter().chain(there).collect();
         for problem in &problems {
             self.heading.push(format!("To do: {problem}."));
         }
         Imported {
             text: if problems.is_empty() { text } else { self.text() },
             problems,
+            runs_here,
             remarks,
         }
     }
@@ -275,6 +315,14 @@ pub(crate) fn section() -> OnSageMaker {
     }
 }
 
+/// A remark about something that is not in the file; without its value if that looks like a secret.
+fn said(name: &str, value: &str, reason: &str) -> String {
+    match is_secret(name, value) || is_secret(value, "") {
+        true => format!("{name}: it may have a secret and is not written out; {reason}"),
+        false => format!("{name} = {value}: {reason}"),
+    }
+}
+
 /// A line of comment; characters that TOML does not have in comments are written as escapes.
 fn comment(text: &str) -> String {
     let mut line = String::from("#");
@@ -331,31 +379,29 @@ fn is_empty(value: &toml::Value) -> bool {
     value.as_table().is_some_and(Table::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// What keeps the file from running here or on SageMaker.
-fn problems(text: &str, region: Option<&str>, has_entry_point: bool, has_role: bool) -> Vec<String> {
+/// What keeps the file from running here, and what from running on SageMaker.
+fn problems(
+    text: &str,
+    region: Option<&str>,
+    has_entry_point: bool,
+    has_role: bool,
+) -> (Option<String>, Option<String>) {
     if !has_entry_point {
-        return vec!["say what runs: entry-point, a script below source-dir".to_owned()];
+        let says = "say what runs: entry-point, a script below source-dir";
+        return (Some(says.to_owned()), None);
     }
     let job: Job = match toml::from_str(text) {
         Ok(job) => job,
-        Err(error) => return vec![error.message().to_owned()],
+        Err(error) => return (Some(error.message().to_owned()), None),
     };
-    let mut problems = Vec::new();
-    if let Err(error) = job.check() {
-        problems.push(error.to_string());
-    }
+    let here = job.check().err().map(|error| error.to_string());
     if !has_role {
-        problems.push(
-            "on SageMaker it needs section [sagemaker] with role = \"arn:aws:iam::ACCOUNT:role/NAME\""
-                .to_owned(),
-        );
-        return problems;
+        let says = "on SageMaker it needs section [sagemaker] with role = \"arn:aws:iam::ACCOUNT:role/NAME\"";
+        return (here, Some(says.to_owned()));
     }
     // Any region will do for the rest.
-    if let Err(error) = Plan::new(&job, "imported", region.unwrap_or("us-east-1")) {
-        problems.push(format!("on SageMaker: {error}"));
-    }
-    problems
+    let plan = Plan::new(&job, "imported", region.unwrap_or("us-east-1"));
+    (here, plan.err().map(|error| format!("on SageMaker: {error}")))
 }
 
 /// Whether TOML has this value: it has no null, and whole numbers of 64 bits with a sign.

@@ -22,8 +22,9 @@
 //! # When the network fails
 //! A name is a token: within an account and region there is never a second job of the same name. So after a
 //! request without an answer, [`Client::create`] asks for the name, and sends the request again if there is no such
-//! job. It returns the job, or says that there is none, or, if nothing could be asked until the end, that it does not
-//! know ([`SageMakerError::Unclear`]); then the same request with the same name is safe.
+//! job. It returns the job, or says that there is none, or that it does not know ([`SageMakerError::Unclear`]): nothing could
+//! be asked until the end, or a request without an answer may still arrive. The same name then makes no second job: it
+//! creates the job, or [is taken](SageMakerError::NameTaken).
 //!
 //! # What was tested
 //! The tests hold every request to botocore's model of the API, signatures to botocore's, hyperparameters to the
@@ -70,7 +71,7 @@ pub use cost::{Cost, PricedMachines};
 pub use error::{Resource, SageMakerError};
 pub use follow::{News, follow, follow_tuning};
 pub use hyperparameters::encode_hyperparameters;
-pub use import::{EstimatorError, ImportError, Imported};
+pub use import::{EstimatorError, ImportError, Imported, ImportedJob};
 pub use plan::Plan;
 pub use request::{
     AlgorithmSpecification, Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource,
@@ -78,7 +79,7 @@ pub use request::{
     MetricDefinition, OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource,
     S3DataType, ShuffleConfig, StoppingCondition, Tag, VpcConfig,
 };
-pub use source::Source;
+pub use source::{Source, is_hidden};
 pub use transform::{
     AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JoinSource,
     OutputPlace, SplitType, TransformData, TransformInput, TransformJob, TransformObjects, TransformOutput,

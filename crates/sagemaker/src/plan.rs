@@ -15,7 +15,7 @@ use crate::{
     Channel, CheckpointConfig, Client, CompressionType, CreateTrainingJob, DataSource, Distribution,
     FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, InstanceGroup, MetricDefinition,
     ProfilerConfig, RecordWrapper, S3DataSource, S3DataType, SageMakerError, ShuffleConfig, Source, Tag,
-    VpcConfig, encode_hyperparameters,
+    VpcConfig, encode_hyperparameters, is_hidden,
 };
 
 /// What is sent for a job.
@@ -151,16 +151,22 @@ impl Plan {
         })
     }
 
-    /// Uploads the code and creates the job; returns its ARN. If the name is taken, nothing is uploaded.
+    /// Uploads the code. If the name is taken, nothing is uploaded.
     ///
     /// # Errors
-    /// As [`Client::create`]; the code cannot be read, or the bucket cannot be written, and then no job is created.
-    pub fn submit(&self, client: &Client, options: &Options) -> Result<String, SageMakerError> {
+    /// [`SageMakerError::NameTaken`]; the code cannot be read, or the bucket cannot be written.
+    pub fn upload(&self, client: &Client, options: &Options) -> Result<(), SageMakerError> {
         client.require_free(&self.request.training_job_name)?;
-        let mut options = options.clone();
-        let region = ("AWS_REGION".to_owned(), client.region().to_owned());
-        options.settings.push(region);
-        self.source.upload(&self.source_uri, &options)?;
+        let options = options.in_region(client.region());
+        self.source.upload(&self.source_uri, &options).map(drop)
+    }
+
+    /// Uploads the code and creates the job; returns its ARN.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload), and then no job is created; as [`Client::create`].
+    pub fn submit(&self, client: &Client, options: &Options) -> Result<String, SageMakerError> {
+        self.upload(client, options)?;
         client.create(&self.request)
     }
 }
@@ -445,7 +451,16 @@ fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
              of this machine, which is uploaded"
         )),
         (false, true) => Ok((Source::Archive(dir.clone()), place.to_owned())),
-        (false, false) => Ok((Source::Folder(dir.clone()), place.to_owned())),
+        (false, false) => {
+            let entry = job.entry_point.file().map(Path::new);
+            if let Some(entry) = entry.filter(|entry| entry.iter().any(is_hidden)) {
+                return input(format!(
+                    "entry-point = \"{}\": hidden files are not uploaded; give it a name that does not begin with a dot",
+                    entry.display()
+                ));
+            }
+            Ok((Source::Folder(dir.clone()), place.to_owned()))
+        }
     }
 }
 

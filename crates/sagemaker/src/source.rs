@@ -1,6 +1,7 @@
 //! A script's code, as the training toolkit fetches it: an archive `sourcedir.tar.gz` in a bucket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub enum Source {
     There,
     /// An archive of this machine.
     Archive(PathBuf),
-    /// A folder of this machine, which is packed. Links are followed.
+    /// A folder of this machine, which is packed without [hidden files](is_hidden). Links are followed.
     Folder(PathBuf),
     /// One file of this machine, which is packed under this name.
     File {
@@ -41,7 +42,7 @@ impl Source {
         let mut file = match self {
             Self::There => return Ok(0),
             Self::Archive(path) => File::open(path).map_err(|error| named(path, error)),
-            Self::Folder(path) => found(path).and_then(|entries| pack(&entries)),
+            Self::Folder(path) => found(path).and_then(|found| pack(&found.entries)),
             Self::File { path, name } => pack(&BTreeMap::from([(name.clone(), path.clone())])),
         }
         .map_err(SageMakerError::Source)?;
@@ -60,13 +61,57 @@ impl Source {
     }
 }
 
+impl Source {
+    /// A sentence about what of a folder is not packed; none if all is.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn left_out(&self) -> Result<Option<String>, SageMakerError> {
+        let Self::Folder(path) = self else {
+            return Ok(None);
+        };
+        let hidden = found(path).map_err(SageMakerError::Source)?.hidden;
+        let names = hidden
+            .iter()
+            .take(MOST_NAMED)
+            .map(|name| name.display().to_string());
+        let names: Vec<String> = names.collect();
+        let more = if hidden.len() > MOST_NAMED { ", .." } else { "" };
+        Ok((!hidden.is_empty()).then(|| {
+            format!(
+                "hidden files and caches of source-dir are not uploaded, {} in all: {}{more}",
+                hidden.len(),
+                names.join(", ")
+            )
+        }))
+    }
+}
+
+/// The most names in a sentence.
+const MOST_NAMED: usize = 10;
+
+/// Whether a file or folder of this name stays on this machine when its folder is sent elsewhere: it begins with a dot, and may
+/// have secrets (`.env`, `.git`, `.aws`), or is Python's cache.
+#[must_use]
+pub fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == "__pycache__"
+}
+
+/// What is below a folder, by its names there.
+#[derive(Default)]
+struct Found {
+    /// Files and folders, and where they are.
+    entries: BTreeMap<PathBuf, PathBuf>,
+    hidden: BTreeSet<PathBuf>,
+}
+
 fn named(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The files and folders below a folder by their names in the archive. Pipes and sockets are left out.
-fn found(folder: &Path) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
-    let mut entries = BTreeMap::new();
+fn found(folder: &Path) -> io::Result<Found> {
+    let mut found = Found::default();
     let mut folders = vec![(folder.to_owned(), PathBuf::new())];
     while let Some((folder, below)) = folders.pop() {
         if below.components().count() > DEEPEST {
@@ -76,16 +121,20 @@ fn found(folder: &Path) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
         for entry in fs::read_dir(&folder).map_err(|error| named(&folder, error))? {
             let entry = entry?;
             let (path, name) = (entry.path(), below.join(entry.file_name()));
+            if is_hidden(&entry.file_name()) {
+                found.hidden.insert(name);
+                continue;
+            }
             let facts = fs::metadata(&path).map_err(|error| named(&path, error))?;
             if facts.is_dir() {
                 folders.push((path.clone(), name.clone()));
             }
             if facts.is_dir() || facts.is_file() {
-                entries.insert(name, path);
+                found.entries.insert(name, path);
             }
         }
     }
-    Ok(entries)
+    Ok(found)
 }
 
 /// Packs files into an archive without a name, which is read from its start. The same files make the same bytes.

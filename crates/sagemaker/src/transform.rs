@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{is_name, is_role, is_s3, no_s3};
+use crate::check::{check_tags, is_name, is_role, is_s3, no_s3};
 use crate::{JobStatus, RequestError, Tag, VpcConfig};
 
 /// The request CreateModel. Members that are `None` or empty are left out of the JSON.
@@ -245,7 +245,7 @@ impl CreateModel {
                 ),
             );
         }
-        Ok(())
+        check_tags(&self.tags)
     }
 }
 
@@ -313,7 +313,7 @@ impl CreateTransformJob {
                 }
             }
         }
-        Ok(())
+        check_tags(&self.tags)
     }
 }
 

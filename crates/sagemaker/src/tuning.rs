@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::check::is_name;
+use crate::check::{check_hyperparameters, is_name};
 use crate::{
     AlgorithmSpecification, Channel, CheckpointConfig, CreateTrainingJob, JobStatus, OutputDataConfig,
     RequestError, ResourceConfig, StoppingCondition, Tag, VpcConfig, answer,
@@ -464,6 +464,9 @@ impl CreateTuningJob {
                     &member,
                     "has a value of more than 256 characters as JSON".to_owned(),
                 );
+            }
+            for value in &range.values {
+                check_hyperparameters(&BTreeMap::from([(range.name.clone(), value.clone())]))?;
             }
         }
         Ok(())

@@ -36,6 +36,7 @@ use stokehold_prepare::{Options, PrepareError, Progress};
 use crate::error::input;
 use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
 
+use crate::study::Number;
 use followed::Followed;
 use slots::free_slot;
 
@@ -411,25 +412,20 @@ impl Tuner<'_> {
         if running.broken.is_some() {
             return Ok(());
         }
-        if !value.is_finite() {
-            running.broken = Some(format!(
-                "the objective was {value} at step {step}; a smaller learning rate or a narrower range may help"
-            ));
-            running.stop.store(true, Ordering::SeqCst);
-            return Ok(());
+        match self.study.take_number(trial, step, value)? {
+            Number::Broken(reason) => {
+                running.broken = Some(reason);
+                running.stop.store(true, Ordering::SeqCst);
+            }
+            Number::Known => {}
+            Number::New(verdict) => {
+                if verdict == Verdict::Stop {
+                    running.stop.store(true, Ordering::SeqCst);
+                }
+                let history = self.study.history();
+                (self.show)(News::Reported(&history.trials[trial]), history);
+            }
         }
-        let known = &self.study.history().trials[trial].reports;
-        if known
-            .iter()
-            .any(|report| report.step == step && report.value == value)
-        {
-            return Ok(());
-        }
-        if self.study.report(trial, step, value)? == Verdict::Stop {
-            running.stop.store(true, Ordering::SeqCst);
-        }
-        let history = self.study.history();
-        (self.show)(News::Reported(&history.trials[trial]), history);
         Ok(())
     }
 

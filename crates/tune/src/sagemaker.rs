@@ -41,12 +41,13 @@ use regex::Regex;
 use stokehold_jobs::Job;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
-    Client, CreateTrainingJob, JobStatus, LogPosition, Plan as Request, SageMakerError, TrainingJob,
+    Client, Cost, CreateTrainingJob, JobStatus, LogPosition, Plan as Request, SageMakerError, TrainingJob,
 };
 
 use crate::error::input;
 use crate::run::{Ending, News};
-use crate::{Ask, History, Plan, Study, Trial, TuneError, Verdict};
+use crate::study::Number;
+use crate::{Ask, History, Plan, Strategy, Study, Trial, TuneError, Verdict};
 
 pub use import::Imported;
 pub use kept::Kept;
@@ -83,7 +84,9 @@ pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TuneError> {
     }
     let space = plan.study.check()?;
     let values = space.values(&space.dims().iter().map(|_| 0.5).collect::<Vec<_>>());
-    let mut notes = Request::new(&plan.job_of("study-000", &values), "study-000", region)?.notes;
+    let sent = Request::new(&plan.job_of("study-000", &values), "study-000", region)?;
+    let mut notes = sent.notes;
+    notes.extend(sent.source.left_out()?);
     if plan.job.spot.is_some() && plan.job.checkpoints.is_none() {
         notes.push(
             "[spot] without checkpoints: an interrupted trial starts over, and its steps are counted on"
@@ -91,6 +94,17 @@ pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TuneError> {
         );
     }
     Ok(notes)
+}
+
+/// What all trials of a plan cost at most, if each is one job that runs for its longest time.
+///
+/// # Errors
+/// The price of a machine is not given, or the plan is wrong.
+pub fn cost(plan: &Plan) -> Result<Cost, TuneError> {
+    let most = plan.study.limits.max_jobs as u64;
+    let space = plan.study.check()?;
+    let combinations = space.count().filter(|_| plan.study.strategy == Strategy::Grid);
+    Ok(Cost::of(&plan.job)?.of_jobs(combinations.map_or(most, |count| most.min(count))))
 }
 
 /// The request for a trial's job.
@@ -173,11 +187,8 @@ pub fn run(
 fn upload(plan: &Plan, kept: &Kept, options: &Options) -> Result<String, TuneError> {
     let job: Job = plan.job_of(&kept.name, &crate::Values::new());
     let sent = Request::new(&job, &kept.name, &kept.region)?;
-    let mut options = options.clone();
-    options
-        .settings
-        .push(("AWS_REGION".to_owned(), kept.region.clone()));
-    sent.source.upload(&sent.source_uri, &options)?;
+    sent.source
+        .upload(&sent.source_uri, &options.in_region(&kept.region))?;
     Ok(sent.source_uri)
 }
 
@@ -333,8 +344,20 @@ impl Tuner<'_> {
             Err(error) => return Err(error.into()),
         };
         if job.training_job_status == JobStatus::Stopped && !is_late(&job) && !running.is_unwanted {
-            // It goes on: at a rung it became one of the best, or somebody stopped it while nobody looked.
+            // The process that stopped it may have died before it told why.
             let number = running.names.len() + 1;
+            self.read_lines(trial.number)?;
+            let Some(running) = self.running.get_mut(&trial.number) else {
+                return Ok(());
+            };
+            if running.is_unwanted {
+                return self.is_there(trial);
+            }
+            if self.plan.job.checkpoints.is_none() {
+                // It starts over.
+                (running.steps, running.last) = (0, None);
+            }
+            // It goes on: at a rung it became one of the best, or somebody stopped it while nobody looked.
             running
                 .names
                 .push(format!("{}-{number}", self.kept.first(trial.number)));
@@ -450,25 +473,20 @@ impl Tuner<'_> {
         if running.broken.is_some() {
             return Ok(());
         }
-        if !value.is_finite() {
-            running.broken = Some(format!(
-                "the objective was {value} at step {step}; a smaller learning rate or a narrower range may help"
-            ));
-            running.is_unwanted = true;
-            return Ok(());
+        match self.study.take_number(number, step, value)? {
+            Number::Broken(reason) => {
+                running.broken = Some(reason);
+                running.is_unwanted = true;
+            }
+            Number::Known => {}
+            Number::New(verdict) => {
+                if verdict == Verdict::Stop {
+                    running.is_unwanted = true;
+                }
+                let history = self.study.history();
+                (self.show)(News::Reported(&history.trials[number]), history);
+            }
         }
-        let known = &self.study.history().trials[number].reports;
-        if known
-            .iter()
-            .any(|report| report.step == step && report.value == value)
-        {
-            return Ok(());
-        }
-        if self.study.report(number, step, value)? == Verdict::Stop {
-            running.is_unwanted = true;
-        }
-        let history = self.study.history();
-        (self.show)(News::Reported(&history.trials[number]), history);
         Ok(())
     }
 

@@ -438,6 +438,30 @@ impl Study {
         })
     }
 
+    /// Takes up a number that a trial's job printed, sent or wrote, which may have been reported before.
+    ///
+    /// # Errors
+    /// As those of [`report`](Self::report), but for values that are no numbers.
+    pub(crate) fn take_number(&mut self, trial: usize, step: u64, value: f64) -> Result<Number, TuneError> {
+        if !value.is_finite() {
+            return Ok(Number::Broken(format!(
+                "the objective was {value} at step {step}; a smaller learning rate or a narrower range may help"
+            )));
+        }
+        let known = self
+            .history
+            .trials
+            .get(trial)
+            .map_or(&[][..], |trial| &trial.reports);
+        if known
+            .iter()
+            .any(|report| report.step == step && report.value == value)
+        {
+            return Ok(Number::Known);
+        }
+        self.report(trial, step, value).map(Number::New)
+    }
+
     /// Reports that a trial ran to its end, with its objective; without one, its result is computed from its
     /// reports.
     ///
@@ -587,6 +611,16 @@ impl Study {
             )),
         }
     }
+}
+
+/// What becomes of a number of a trial's job.
+pub(crate) enum Number {
+    /// It is none: the trial is to be stopped, and to fail for this reason.
+    Broken(String),
+    /// It was reported before.
+    Known,
+    /// It is reported.
+    New(Verdict),
 }
 
 enum Decision {

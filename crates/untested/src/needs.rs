@@ -1,8 +1,9 @@
 //! Finds what tests need of a machine. Where it is missing, the calling test is reported as skipped.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::skip;
 
@@ -14,6 +15,27 @@ pub fn named(variable: &str, what: &str) -> Option<PathBuf> {
         skip(format_args!("{variable} is not set; set it to {what}"));
     }
     value.map(PathBuf::from)
+}
+
+/// What a program prints that the Python in an environment variable runs, with `input` on its standard input.
+///
+/// # Panics
+/// The Python does not start, or fails.
+#[track_caller]
+pub fn asked(variable: &str, program: &str, input: &str) -> Option<String> {
+    let python = named(variable, "the Python of an oracle")?;
+    let mut child = Command::new(python)
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the Python runs");
+    let mut to = child.stdin.take().expect("a pipe");
+    to.write_all(input.as_bytes()).expect("the program reads");
+    drop(to);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{variable}: {:?}", output.status);
+    Some(String::from_utf8(output.stdout).expect("it prints text"))
 }
 
 /// The Python of `STOKEHOLD_TEST_PYTHON`.

@@ -7,7 +7,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering;
 
 use stokehold_jobs::container::{BASE_VARIABLE, PROGRAM_VARIABLE};
 use stokehold_jobs::contract::{self, Instance};
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 use super::{Builder, started};
 use crate::failure::Usage;
 use crate::files::named;
+use crate::interrupt;
 use crate::terminal::{self, note};
 
 /// Hyperparameters by which this program says where the code is. A request of another client has none of them, and the image
@@ -42,7 +44,21 @@ pub fn run(dir: &Path, built: Option<(Builder, &str)>) -> Result<ExitCode, Box<d
             made.base.display()
         );
     }
-    started(&mut command)?;
+    let stop = interrupt::flag_for("stopping; the made folder is removed")?;
+    let ran = started(&mut command);
+    let kept = ran.and_then(|()| verdict(&made));
+    made.remove(match built {
+        Some((Builder::Docker, tag)) => Some(tag),
+        _ => None,
+    });
+    if stop.load(Ordering::SeqCst) {
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    kept.map(|()| ExitCode::SUCCESS)
+}
+
+/// Whether the entry point kept the contract.
+fn verdict(made: &Made) -> Result<(), Box<dyn Error>> {
     let there = |file: &str| made.base.join(file).exists();
     if !there("output/success") || there("output/failure") {
         return Err("the entry point ended with 0, and left no output/success, or an output/failure".into());
@@ -53,12 +69,12 @@ pub fn run(dir: &Path, built: Option<(Builder, &str)>) -> Result<ExitCode, Box<d
         false => writeln!(terminal::out(), "model: {}", model.join(", "))?,
     }
     writeln!(terminal::out(), "the entry point keeps the contract")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A made `/opt/ml`, which is removed when it is dropped.
 struct Made {
-    _folder: TempDir,
+    folder: TempDir,
     base: PathBuf,
     /// Channels: their names, and folders of this machine.
     channels: Vec<(String, PathBuf)>,
@@ -109,7 +125,7 @@ impl Made {
             fs::write(&path, value.to_string()).map_err(|error| named(&path, &error))?;
         }
         Ok(Self {
-            _folder: folder,
+            folder,
             base,
             channels,
         })
@@ -137,6 +153,38 @@ impl Made {
         }
         command.args([tag, "train"]);
         command
+    }
+
+    /// Removes it. After a container of this image it has files of the container's users, which only root may remove, as
+    /// the container's root may let this user do.
+    fn remove(self, image: Option<&str>) {
+        if let Some(tag) = image {
+            let mut word = OsString::from("type=bind,source=");
+            word.push(&self.base);
+            word.push(",target=/made");
+            let mut free = Command::new("docker");
+            free.args([
+                "run",
+                "--rm",
+                "--user",
+                "root",
+                "--entrypoint",
+                "chmod",
+                "--mount",
+            ])
+            .arg(word)
+            .args([tag, "-R", "a+rwX", "/made"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+            // If it fails, what cannot be removed is named.
+            let _ = free.status();
+        }
+        if let Err(error) = self.folder.close() {
+            note!(
+                "note: {} is left behind ({error}); remove it as root",
+                self.base.display()
+            );
+        }
     }
 
     /// The entry point without a container.

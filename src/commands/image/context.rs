@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use stokehold_base::whole;
 use stokehold_jobs::EntryPoint;
+use stokehold_sagemaker::is_hidden;
 
 use crate::failure::Usage;
 use crate::files::named;
@@ -197,7 +198,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to).map(drop).map_err(|error| named(from, &error))
 }
 
-/// Copies a script's folder; links are followed. Hidden files may have secrets (.env, .git, .aws), so they stay here.
+/// Copies a script's folder without hidden files; links are followed.
 fn copy_code(
     from: &Path,
     to: &Path,
@@ -219,8 +220,7 @@ fn copy_code(
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, name) = (entry.path(), entry.file_name());
-        let text = name.to_string_lossy();
-        if text.starts_with('.') || text == "__pycache__" {
+        if is_hidden(&name) {
             left_out.push(path);
             continue;
         }

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use stokehold_jobs::{Job, Line};
+use stokehold_jobs::{Job, Line, is_secret};
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
-    Client, Cost, JobStatus, LogLine, Machines, News, Plan, TrainingJob, TrainingJobSummary, follow,
+    Client, Cost, JobStatus, LogLine, Machines, News, Plan, Resource, TrainingJob, TrainingJobSummary, follow,
 };
 
 use super::{ended, print, show};
+use crate::asked::Asked;
 use crate::failure::Usage;
 use crate::{interrupt, terminal};
 
@@ -72,15 +73,6 @@ impl At {
     }
 }
 
-/// Options for buckets in a job's region.
-pub fn in_region(client: &Client) -> Options {
-    let region = ("AWS_REGION".to_owned(), client.region().to_owned());
-    Options {
-        settings: vec![region],
-        ..Options::default()
-    }
-}
-
 /// How often SageMaker is asked about a job: an account may ask a few times a second, for all of its jobs.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -124,29 +116,21 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     }
     let plan = Plan::new(job, &name, client.region())?;
     say_notes(&plan)?;
+    let client = Arc::new(client);
+    let asked = Asked::new(&client, Resource::TrainingJob, &name)?;
     writeln!(
         terminal::err(),
         "job {name}: its code goes to {}, and the job to {}",
         plan.source_uri,
         client.region()
     )?;
-    let arn = plan.submit(&client, &options)?;
+    plan.upload(&client, &options)?;
+    let arn = asked.create(|client| client.create(&plan.request))?;
     if way.detach {
         writeln!(io::stdout(), "{name}")?;
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(terminal::err(), "job {name} is created: {arn}")?;
-    let client = Arc::new(client);
-    let (stopping, of) = (Arc::clone(&client), name.clone());
-    interrupt::on_each(move |nth, _| {
-        if nth > 1 {
-            interrupt::end();
-        }
-        interrupt::say("stopping the job; the script gets 120 s to end; press Ctrl-C again to leave");
-        if let Err(error) = stopping.stop(&of) {
-            interrupt::say(&error.to_string());
-        }
-    })?;
     let job = follow(
         &client,
         &name,
@@ -164,8 +148,8 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     Ok(code(&job))
 }
 
-fn say_notes(plan: &Plan) -> io::Result<()> {
-    for note in &plan.notes {
+fn say_notes(plan: &Plan) -> Result<(), Box<dyn Error>> {
+    for note in plan.notes.iter().chain(&plan.source.left_out()?) {
         writeln!(terminal::err(), "note: {note}")?;
     }
     Ok(())
@@ -412,7 +396,10 @@ fn described(job: &TrainingJob) -> String {
     let arguments = job.hyper_parameters.iter();
     let arguments: Vec<String> = arguments
         .filter(|(name, _)| !name.starts_with("sagemaker_"))
-        .map(|(name, value)| format!("{name}={value}"))
+        .map(|(name, value)| match is_secret(name, value) {
+            true => format!("{name}=(hidden)"),
+            false => format!("{name}={value}"),
+        })
         .collect();
     rows.push(("arguments", arguments.join(" ")));
     rows.extend(facts(job));

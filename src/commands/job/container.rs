@@ -7,11 +7,13 @@ use std::os::unix::fs::lchown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 use stokehold_jobs::container::{BASE, BASE_VARIABLE, Container};
 
@@ -39,6 +41,9 @@ enum What {
 
 /// How long the other machines of a job may take until their names are known; the toolkit's limit.
 const LATEST: Duration = Duration::from_secs(15 * 60);
+
+/// How often preparation looks whether it is to end, and whether a step is done.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long the script's last lines may take after its end; something that it left behind may keep the pipe open.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -76,13 +81,15 @@ fn work(base: &Path, args: &Args, signals: &Signals) -> Result<(Ended, String), 
     for folder in instance.folders() {
         fs::create_dir_all(&folder).map_err(|error| named(&folder, &error))?;
     }
-    // What an image has beside its own code is installed in it already.
-    if container.fetch()?
-        && let Some(requirements) = container.requirements()
-    {
-        install(&container.job.python, &requirements)?;
+    if let Some(signal) = prepare(&container, signals)? {
+        let code = 128 + signal as i32 as u8;
+        let ended = Ended {
+            code,
+            interrupted: true,
+        };
+        note!("stopped by {signal} before the script began");
+        return Ok((ended, String::new()));
     }
-    container.wait_for_machines(LATEST)?;
     let words = container.command();
     let mut command = Command::new(&words[0]);
     command
@@ -109,8 +116,44 @@ fn work(base: &Path, args: &Args, signals: &Signals) -> Result<(Ended, String), 
     Ok((ended, reason))
 }
 
-/// Installs what submitted code asks for, as SageMaker's toolkit does.
-fn install(python: &Path, requirements: &Path) -> Result<(), Box<dyn Error>> {
+/// Brings the code, installs its requirements and waits for the other machines, in a thread beside this one, which hears signals
+/// meanwhile. Returns the signal that ended it.
+fn prepare(container: &Container, signals: &Signals) -> Result<Option<Signal>, Box<dyn Error>> {
+    let stop = AtomicBool::new(false);
+    let steps = || -> Result<(), Failure> {
+        // What an image has beside its own code is installed in it already.
+        if container.fetch(&stop)?
+            && let Some(requirements) = container.requirements()
+        {
+            install(&container.job.python, &requirements, signals, &stop)?;
+        }
+        Ok(container.wait_for_machines(LATEST, &stop)?)
+    };
+    thread::scope(|scope| {
+        let work = scope.spawn(steps);
+        let mut ended_by = None;
+        while !work.is_finished() {
+            if let Some(arrived) = signals.wait(Some(LOOK))?.filter(|arrived| arrived.ends())
+                && ended_by.is_none()
+            {
+                stop.store(true, Ordering::SeqCst);
+                ended_by = Some(arrived.number);
+            }
+        }
+        match (ended_by, work.join()) {
+            // What it fails with then is only that it was stopped.
+            (Some(signal), _) => Ok(Some(signal)),
+            (None, Ok(done)) => done.map(|()| None).map_err(|error| error as Box<dyn Error>),
+            (None, Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// An error that another thread can return.
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Installs what submitted code asks for, as SageMaker's toolkit does, and ends that when `stop` is set.
+fn install(python: &Path, requirements: &Path, signals: &Signals, stop: &AtomicBool) -> Result<(), Failure> {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--no-cache-dir", "--requirement"])
         .arg(requirements);
@@ -118,7 +161,20 @@ fn install(python: &Path, requirements: &Path) -> Result<(), Box<dyn Error>> {
     if let Some(folder) = requirements.parent() {
         pip.current_dir(folder);
     }
-    match pip.status().map_err(|error| named(python, &error))? {
+    let mut pip = signals
+        .restore_in(&mut pip)
+        .spawn()
+        .map_err(|error| named(python, &error))?;
+    let status = loop {
+        if let Some(status) = pip.try_wait()? {
+            break status;
+        }
+        if stop.load(Ordering::SeqCst) {
+            pip.kill()?;
+        }
+        thread::sleep(LOOK);
+    };
+    match status {
         status if status.success() => Ok(()),
         status => Err(format!("{}: pip could not install it ({status})", requirements.display()).into()),
     }

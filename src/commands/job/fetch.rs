@@ -7,11 +7,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stokehold_jobs::{Store, unpack};
-use stokehold_objects::{Bucket, Object};
+use stokehold_objects::{Bucket, Object, Options};
 use stokehold_page::words::plural;
 use stokehold_sagemaker::Client;
 
-use super::at_sagemaker::in_region;
 use crate::failure::Usage;
 use crate::{elsewhere, files, interrupt, progress, terminal};
 
@@ -51,7 +50,7 @@ pub fn of_sagemaker(client: &Client, name: &str, into: &Path) -> Result<ExitCode
     let stop = interrupt::flag_for("stopping; nothing is unpacked")?;
     let uri = model.s3_model_artifacts;
     let (folder, key) = uri.rsplit_once('/').unwrap_or((&uri, ""));
-    let bucket = Bucket::with_options(folder, in_region(client))?;
+    let bucket = Bucket::with_options(folder, Options::default().in_region(client.region()))?;
     let object = Object {
         key: key.to_owned(),
         size: bucket.size(key)?,

@@ -56,8 +56,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     for problem in &imported.problems {
         writeln!(err, "to do: {problem}")?;
     }
-    let again = shell::again([OsStr::new("job"), OsStr::new("run"), args.file.as_os_str()]);
-    writeln!(err, "this runs it here: {again}")?;
+    if imported.runs_here {
+        let again = shell::again([OsStr::new("job"), OsStr::new("run"), args.file.as_os_str()]);
+        writeln!(err, "this runs it here: {again}")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

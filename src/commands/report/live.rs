@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use stokehold_diagnose::advice::Prices;
 use stokehold_diagnose::report;
 use stokehold_diagnose::rules::Parameters;
-use stokehold_objects::{Bucket, Cause};
+use stokehold_objects::{Bucket, Cause, Options};
 use stokehold_profile::{About, Recording};
 use stokehold_sagemaker::{Client, TrainingJob};
 use tempfile::TempDir;
 
 use super::{Args, Judged, show};
-use crate::commands::job::at_sagemaker::{in_region, recording};
+use crate::commands::job::at_sagemaker::recording;
 use crate::failure::Usage;
 use crate::{elsewhere, interrupt, terminal};
 
@@ -40,7 +40,7 @@ pub fn run(client: &Client, args: &Args, parameters: &Parameters) -> Result<Exit
     let stop = interrupt::flag_for("stopping; the page stays as it is, and the job goes on")?;
     let (mut job, place) = described(client, name)?;
     let fetched = Fetched {
-        bucket: Bucket::with_options(&place, in_region(client))?,
+        bucket: Bucket::with_options(&place, Options::default().in_region(client.region()))?,
         dir: tempfile::Builder::new()
             .prefix("stokehold-recording-")
             .tempdir()?,

@@ -13,11 +13,12 @@ use stokehold_jobs::Job;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
     AssembleWith, BatchStrategy, Client, Container, CreateModel, CreateTransformJob, DataProcessing,
-    JobStatus, JoinSource, Plan, SageMakerError, SplitType, Tag, TransformData, TransformInput, TransformJob,
-    TransformObjects, TransformOutput, TransformResources, TransformSource, VpcConfig,
+    JobStatus, JoinSource, Plan, Resource, SageMakerError, SplitType, Tag, TransformData, TransformInput,
+    TransformJob, TransformObjects, TransformOutput, TransformResources, TransformSource, VpcConfig,
 };
 
 use super::{Args, JoinName, SplitName};
+use crate::asked::Asked;
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::{interrupt, terminal};
@@ -106,21 +107,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     let name = &transform.transform_job_name;
+    let client = Arc::new(client);
+    let asked = Asked::new(&client, Resource::TransformJob, name)?;
     client.require_free_transform_job(name)?;
     client.create_model(&model)?;
-    let arn = client.create_transform_job(&transform)?;
+    let arn = asked.create(|client| client.create_transform_job(&transform))?;
     writeln!(terminal::err(), "transform {name} is created: {arn}")?;
-    let client = Arc::new(client);
-    let (stopping, of) = (Arc::clone(&client), name.clone());
-    interrupt::on_each(move |nth, _| {
-        if nth > 1 {
-            interrupt::end();
-        }
-        interrupt::say("stopping the transform; press Ctrl-C again to leave");
-        if let Err(error) = stopping.stop_transform_job(&of) {
-            interrupt::say(&error.to_string());
-        }
-    })?;
     loop {
         let job = match client.describe_transform_job(name) {
             Ok(job) => job,

@@ -62,9 +62,31 @@ pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, 
             limits.max_parallel_jobs,
             client.region()
         )?;
+        say_cost(&plan)?;
+        if plan.study.rungs.is_some() {
+            writeln!(
+                terminal::err(),
+                "a trial that goes on after a rung is a further job, which is not in it"
+            )?;
+        }
         terminal::json(&request)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what a study costs at most, and what that assumes.
+pub fn say_cost(plan: &Plan) -> Result<(), Box<dyn Error>> {
+    match sagemaker::cost(plan) {
+        Ok(cost) => {
+            writeln!(terminal::err(), "{cost}")?;
+            writeln!(
+                terminal::err(),
+                "that is every trial to its longest time: early stopping and the study's limits make it less"
+            )?;
+        }
+        Err(error) => writeln!(terminal::err(), "note: {error}")?,
+    }
+    Ok(())
 }
 
 /// Says, in the study's folder, where its trials run.

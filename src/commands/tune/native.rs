@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stokehold_objects::Options;
-use stokehold_sagemaker::{Client, JobStatus, ObjectiveType, TunedJob, TuningJob, follow_tuning};
+use stokehold_sagemaker::{Client, JobStatus, ObjectiveType, Resource, TunedJob, TuningJob, follow_tuning};
 use stokehold_tune::sagemaker::{Imported, Native, decoded};
 use stokehold_tune::{Plan, in_words, short};
 
+use crate::asked::Asked;
 use crate::{files, interrupt, shell, terminal};
 
 /// How often SageMaker is asked.
@@ -49,7 +50,7 @@ pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<Ex
         plan.job = plan.job.without_secrets();
     }
     let native = Native::new(&plan, &name, client.region())?;
-    for note in &native.notes {
+    for note in native.notes.iter().chain(&native.source.left_out()?) {
         writeln!(terminal::err(), "note: {note}")?;
     }
     if way.dry_run {
@@ -58,32 +59,21 @@ pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<Ex
             terminal::err(),
             "nothing is sent; the code would be at {place} in {region}"
         )?;
+        super::at_sagemaker::say_cost(&plan)?;
         terminal::json(&native.request)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let client = Arc::new(client);
+    let asked = Asked::new(&client, Resource::TuningJob, &name)?;
     client.require_free_tuning_job(&name)?;
-    let mut options = Options::default();
-    options
-        .settings
-        .push(("AWS_REGION".to_owned(), client.region().to_owned()));
+    let options = Options::default().in_region(client.region());
     native.source.upload(&native.source_uri, &options)?;
-    let arn = client.create_tuning_job(&native.request)?;
+    let arn = asked.create(|client| client.create_tuning_job(&native.request))?;
     if way.detach {
         writeln!(io::stdout(), "{name}")?;
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(terminal::err(), "tuning job {name} is created: {arn}")?;
-    let client = Arc::new(client);
-    let (stopping, of) = (Arc::clone(&client), name.clone());
-    interrupt::on_each(move |nth, _| {
-        if nth > 1 {
-            interrupt::end();
-        }
-        interrupt::say("stopping the tuning job and its training jobs; press Ctrl-C again to leave");
-        if let Err(error) = stopping.stop_tuning_job(&of) {
-            interrupt::say(&error.to_string());
-        }
-    })?;
     let followed = follow_tuning(&client, &name, LOOK, &mut |ended| {
         // The reader may go away; the job continues.
         let _ = writeln!(terminal::err(), "{}", line(ended));

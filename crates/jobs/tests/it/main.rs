@@ -7,6 +7,7 @@ mod contract;
 mod filesystems;
 mod front;
 mod kills;
+mod looks;
 mod model;
 mod mounts;
 mod profiler;

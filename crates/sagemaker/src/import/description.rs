@@ -1,4 +1,5 @@
-//! What DescribeTrainingJob answers as a draft. Members that were read are taken out; what is left becomes remarks.
+//! What DescribeTrainingJob answers as a draft, and what a tuning job says of its training jobs, which has the same members but
+//! for one. Members that were read are taken out; what is left becomes remarks.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use stokehold_jobs::{
     Wrapper,
 };
 
-use super::{Draft, ImportError, Part, is_toml};
+use super::{Draft, ImportError, Part, is_toml, said};
+use crate::check::is_secret_hyperparameter;
 
 /// Members that say what became of the job and not what it is.
 const ANSWERS: [&str; 22] = [
@@ -36,8 +38,9 @@ const ANSWERS: [&str; 22] = [
     "OutputModelPackageArn",
 ];
 
-/// Hyperparameters that are made anew of the file's other keys.
-const MADE: [&str; 3] = [
+/// Hyperparameters that are made anew of the file's other keys, and that of a tuning job, which the toolkit keeps from scripts.
+const MADE: [&str; 4] = [
+    "_tuning_objective_metric",
     "sagemaker_job_name",
     "sagemaker_region",
     "sagemaker_instance_type",
@@ -112,7 +115,14 @@ impl Members {
                 _ => false,
             };
             if !is_nothing {
-                draft.remark(part, format!("{place}{name} = {value}: has no counterpart"));
+                draft.remark(
+                    part,
+                    said(
+                        &format!("{place}{name}"),
+                        &value.to_string(),
+                        "has no counterpart",
+                    ),
+                );
             }
         }
     }
@@ -135,23 +145,9 @@ pub(super) fn draft(
     for answer in ANSWERS {
         members.0.remove(answer);
     }
-    if let Some(role) = members.text("RoleArn") {
-        draft.has_role = true;
-        draft.sagemaker().role = role;
-    }
     profiler(&mut draft, &mut members);
-    let mode = algorithm(&mut draft, &mut members);
-    hyperparameters(&mut draft, &mut members);
-    machines(&mut draft, &mut members);
-    time(&mut draft, &mut members);
-    channels(&mut draft, &mut members, mode);
-    output(&mut draft, &mut members);
-    if let Some(mut network) = members.object("VpcConfig") {
-        draft.sagemaker().subnets = network.texts("Subnets");
-        draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
-        network.rest(&mut draft, Part::SageMaker, "VpcConfig.");
-    }
-    environment(&mut draft, &mut members);
+    shared(&mut draft, &mut members);
+    warn_of_checkpoints(&mut draft);
     if tags.is_none() {
         draft.remark(Part::SageMaker, "tags: its labels could not be read");
     }
@@ -167,6 +163,44 @@ pub(super) fn draft(
     }
     members.rest(&mut draft, Part::Top, "");
     Ok(draft)
+}
+
+/// A tuning job's TrainingJobDefinition. The jobs of a tuning job are not recorded.
+pub(super) fn draft_of_definition(definition: &Value) -> Result<Draft, ImportError> {
+    let Value::Object(map) = definition else {
+        return Err(ImportError::Definition("it is no object".to_owned()));
+    };
+    let mut members = Members(map.clone());
+    if let Some(values) = members.0.remove("StaticHyperParameters") {
+        members.0.insert("HyperParameters".to_owned(), values);
+    }
+    // A job file has no use for it.
+    members.0.remove("DefinitionName");
+    let mut draft = Draft::new();
+    draft.job.profile = false;
+    shared(&mut draft, &mut members);
+    members.rest(&mut draft, Part::Top, "");
+    Ok(draft)
+}
+
+/// What both have.
+fn shared(draft: &mut Draft, members: &mut Members) {
+    if let Some(role) = members.text("RoleArn") {
+        draft.has_role = true;
+        draft.sagemaker().role = role;
+    }
+    let mode = algorithm(draft, members);
+    hyperparameters(draft, members);
+    machines(draft, members);
+    time(draft, members);
+    channels(draft, members, mode);
+    output(draft, members);
+    if let Some(mut network) = members.object("VpcConfig") {
+        draft.sagemaker().subnets = network.texts("Subnets");
+        draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
+        network.rest(draft, Part::SageMaker, "VpcConfig.");
+    }
+    environment(draft, members);
 }
 
 fn head(draft: &mut Draft, name: &str, description: &Value) {
@@ -263,9 +297,15 @@ fn hyperparameters(draft: &mut Draft, members: &mut Members) {
     }
 }
 
-/// A hyperparameter, if TOML has its value; a whole number that is too large as the text that the script gets.
+/// A hyperparameter, if TOML has its value; a whole number that is too large as the text that the script gets. One that looks
+/// like a secret becomes a remark without its value.
 pub(super) fn keep_hyperparameter(draft: &mut Draft, name: &str, value: Value) {
-    if is_toml(&value) {
+    if is_secret_hyperparameter(name, &value) {
+        draft.remark(
+            Part::Hyperparameters,
+            format!("{name} = \"..\": its value looks like a secret and is not written out; let the script fetch it"),
+        );
+    } else if is_toml(&value) {
         draft.job.hyperparameters.insert(name.to_owned(), value);
     } else if value.is_number() {
         draft.remark(
@@ -416,7 +456,6 @@ fn output(draft: &mut Draft, members: &mut Members) {
         }
         checkpoints.rest(draft, Part::Top, "CheckpointConfig.");
     }
-    warn_of_checkpoints(draft);
 }
 
 /// The file has one key for the model and the disks; the section has that of the disks so far.

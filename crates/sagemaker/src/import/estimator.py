@@ -15,7 +15,15 @@ OPERATIONS = {
 }
 
 
+# Names may name others, so that few lines stand for values of any size: this many parts and characters are read.
+BUDGET = 200_000
+
+
 class Unknown(Exception):
+    pass
+
+
+class TooLarge(Exception):
     pass
 
 
@@ -31,6 +39,7 @@ def is_number(value):
 
 class Reader:
     def __init__(self, text):
+        self.left = BUDGET
         self.tree = ast.parse(text)
         self.names = self.constants()
 
@@ -65,13 +74,20 @@ class Reader:
                 changed.add(node.id)
         return {name: value for name, value in values.items() if bound.get(name) == 1 and name not in changed}
 
+    def spend(self, amount):
+        self.left -= amount
+        if self.left < 0:
+            raise TooLarge
+
     def literal(self, node, depth=0):
         if depth > 50:
             raise Unknown
+        self.spend(1)
         deeper = depth + 1
         if isinstance(node, ast.Constant):
             value = node.value
             if value is None or isinstance(value, (bool, str)):
+                self.spend(len(value) if isinstance(value, str) else 0)
                 return value
             if isinstance(value, int) and abs(value) < 2**63:
                 return value
@@ -93,6 +109,8 @@ class Reader:
             left, right = self.literal(node.left, deeper), self.literal(node.right, deeper)
             are_texts = isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add)
             if are_texts or (is_number(left) and is_number(right)):
+                if are_texts:
+                    self.spend(len(left) + len(right))
                 value = OPERATIONS[type(node.op)](left, right)
                 if are_texts or (value - value == 0 and abs(value) < 2**63):
                     return value
@@ -107,10 +125,12 @@ class Reader:
                 if not isinstance(value, (str, int)):
                     raise Unknown
                 parts.append(str(value))
+                self.spend(len(parts[-1]))
             return "".join(parts)
         raise Unknown
 
     def encoded(self, node, depth=0):
+        self.spend(1)
         try:
             return {"value": self.literal(node)}
         except (Unknown, ArithmeticError):
@@ -127,6 +147,8 @@ class Reader:
         return {"code": self.code(node)}
 
     def code(self, node):
+        # As much as there is to unparse.
+        self.spend(sum(1 for _ in ast.walk(node)))
         return " ".join(ast.unparse(node).split())[:200]
 
     def call(self, node, depth=0):
@@ -165,6 +187,8 @@ try:
     result = Reader(sys.stdin.read()).found()
 except SyntaxError as error:
     result = {"error": "line %s: %s" % (error.lineno, error.msg)}
+except TooLarge:
+    result = {"error": "its values are too large: more than %d parts and characters" % BUDGET}
 except (ValueError, RecursionError, MemoryError) as error:
     result = {"error": "%s" % (error or type(error).__name__)}
 print(json.dumps(result))

@@ -2,9 +2,11 @@
 //! own; the program is never run.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -17,7 +19,7 @@ use super::description::{
     KINDS, MODES, SHARINGS, keep_file_system, keep_groups, keep_hyperparameter, keep_keys, keep_metric,
     keep_time, share, warn_of_checkpoints,
 };
-use super::{Draft, ImportError, Part};
+use super::{Draft, ImportError, Part, said};
 
 const READER: &str = include_str!("estimator.py");
 
@@ -79,11 +81,11 @@ struct Call {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Read {
+enum Found {
     Error {
         error: String,
     },
-    Found {
+    Estimators {
         estimators: Vec<Call>,
         fits: Vec<Call>,
         hyperparameters: Vec<Call>,
@@ -225,19 +227,8 @@ impl Arguments {
                 Node::Value { .. } => "has no counterpart",
                 _ => "is no literal; see what it is",
             };
-            let said = node.said();
             // Such as the password of git_config.
-            let words = said.to_ascii_lowercase();
-            let is_secret = ["password", "token", "secret", "credential", "key"]
-                .iter()
-                .any(|word| words.contains(word));
-            match is_secret {
-                true => draft.remark(
-                    part,
-                    format!("{place}{name}: it may have a secret and is not written out; {reason}"),
-                ),
-                false => draft.remark(part, format!("{place}{name} = {said}: {reason}")),
-            }
+            draft.remark(part, said(&format!("{place}{name}"), &node.said(), reason));
         }
     }
 }
@@ -247,15 +238,15 @@ pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, I
         name: name.to_owned(),
         reason,
     };
-    let (estimators, fits, hyperparameters) = match read(program, python)? {
-        Read::Error { error } => {
+    let (estimators, fits, hyperparameters) = match read(program, python, LONGEST)? {
+        Found::Error { error } => {
             return Err(EstimatorError::Syntax {
                 name: name.to_owned(),
                 reason: error,
             }
             .into());
         }
-        Read::Found {
+        Found::Estimators {
             estimators,
             fits,
             hyperparameters,
@@ -315,8 +306,8 @@ pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, I
     Ok(draft)
 }
 
-/// Has Python read the program.
-fn read(program: &str, python: &Path) -> Result<Read, EstimatorError> {
+/// Has Python read the program, for so long at most.
+fn read(program: &str, python: &Path, longest: Duration) -> Result<Found, EstimatorError> {
     let failed = |reason: String| EstimatorError::Python {
         python: python.to_owned(),
         reason,
@@ -329,26 +320,54 @@ fn read(program: &str, python: &Path) -> Result<Read, EstimatorError> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
-    if let Some(mut input) = child.stdin.take() {
-        match input.write_all(program.as_bytes()) {
-            // It says itself why it ended.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error.to_string())),
-            _ => {}
+    // In threads of their own, so that an interpreter that neither reads nor ends is ended in time.
+    let input = child.stdin.take().map(|mut input| {
+        let program = program.as_bytes().to_vec();
+        // If it is closed before its end, the interpreter says itself why it ended.
+        thread::spawn(move || drop(input.write_all(&program)))
+    });
+    let printed = child.stdout.take().map(read_to_end);
+    let said = child.stderr.take().map(read_to_end);
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| failed(error.to_string()))? {
+            break status;
         }
-    }
-    let output = child
-        .wait_with_output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        if began.elapsed() > longest {
+            // It may have ended just now.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed(format!("it has not ended after {} s", longest.as_secs())));
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let all = |thread: Option<JoinHandle<Vec<u8>>>| {
+        thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+    };
+    let (printed, said) = (all(printed), all(said));
+    drop(input);
+    if !status.success() {
+        let said = String::from_utf8_lossy(&said);
         let last = said.trim().lines().last().unwrap_or_default();
-        return Err(failed(format!("{} {last}", output.status)));
+        return Err(failed(format!("{status} {last}")));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+    serde_json::from_slice(&printed).map_err(|error| failed(error.to_string()))
+}
+
+/// How long a program is read, at most; the largest takes a second on a machine that has nothing else to do.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn read_to_end(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        // What was read before an error is all there is.
+        let _ = from.read_to_end(&mut all);
+        all
+    })
 }
 
 fn unknown_hyperparameter(draft: &mut Draft, name: &str, node: &Node) {
-    let text = format!("{name} = {}: is no literal; see what it is", node.said());
+    let text = said(name, &node.said(), "is no literal; see what it is");
     draft.remark(Part::Hyperparameters, text);
 }
 
@@ -731,7 +750,7 @@ fn input(
     groups: &mut BTreeMap<String, Vec<String>>,
 ) {
     let unknown = |draft: &mut Draft| {
-        let text = format!("{name} = {}: is no literal; see what it is", node.said());
+        let text = said(name, &node.said(), "is no literal; see what it is");
         draft.remark(Part::Channels, text);
     };
     let call = match node {
@@ -846,5 +865,26 @@ fn of_bucket(uri: String, own: &mut Arguments, usual: Option<Mode>) -> Channel {
         content_type: own.text("content_type"),
         access: Access::Ro,
         attributes: own.texts("attribute_names"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn an_interpreter_that_does_not_end_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        fs::write(&python, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        let began = Instant::now();
+        // It does not read either, and a pipe takes less.
+        let error = read(&"x = 1\n".repeat(100_000), &python, Duration::from_secs(1)).unwrap_err();
+        assert!(error.to_string().contains("has not ended after 1 s"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     }
 }

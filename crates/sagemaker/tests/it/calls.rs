@@ -97,6 +97,7 @@ fn a_throttled_creation_is_sent_again_and_nothing_is_asked_for() {
 fn a_creation_whose_answer_was_lost_is_found_by_its_name() {
     for lost in [
         || Reply::Closed,
+        || Reply::Reset,
         || Reply::Silent,
         || error(500, "InternalFailure", "we do not know"),
     ] {
@@ -145,7 +146,12 @@ fn a_name_that_another_job_has_is_said_to_be_taken() {
         matches!(found, SageMakerError::NameTaken { .. }) && found.is_input(),
         "{found}"
     );
-    assert!(found.to_string().contains("choose another name"), "{found}");
+    let text = found.to_string();
+    assert!(
+        text.contains("choose another name")
+            && text.contains("`stokehold job logs -f flowers-1 --on sagemaker` follows it if it is yours"),
+        "{text}"
+    );
     assert_eq!(stub.operations(), ["CreateTrainingJob"]);
 
     // After a lost answer, another job of this name is not taken for ours.
@@ -184,10 +190,32 @@ fn a_network_that_goes_down_leaves_a_job_or_none_and_says_which() {
     let found = stub.client(SHORT).create(&small()).unwrap_err();
     assert!(matches!(found, SageMakerError::Unclear { .. }), "{found}");
     assert!(
-        found.to_string().contains("job show flowers-1 --on sagemaker"),
+        found
+            .to_string()
+            .contains("`stokehold job logs -f flowers-1 --on sagemaker` follows it if it was"),
         "{found}"
     );
     assert!(!found.is_input());
+
+    // It left, no answer came, and SageMaker knows of no job: it may still arrive, whatever becomes of later requests.
+    type Answer = fn() -> Reply;
+    let lost: [Answer; 3] = [|| Reply::Closed, || Reply::Reset, || Reply::Silent];
+    let later: [Answer; 2] = [
+        || error(400, "ThrottlingException", "Rate exceeded"),
+        || error(400, "ResourceLimitExceeded", "the limit is 1 Instances"),
+    ];
+    for (lost, later) in lost.into_iter().flat_map(|lost| later.map(|later| (lost, later))) {
+        let stub = Stub::start(
+            move |request, before| match (request.operation.as_str(), before) {
+                ("CreateTrainingJob", 0) => lost(),
+                ("CreateTrainingJob", _) => later(),
+                _ => missing(),
+            },
+        );
+        let found = stub.client(SHORT).create(&small()).unwrap_err();
+        assert!(matches!(found, SageMakerError::Unclear { .. }), "{found}");
+        assert!(stub.operations().contains(&"DescribeTrainingJob".to_owned()));
+    }
 
     // Every request failed, and SageMaker says that there is no job.
     let stub = Stub::start(|request, _| match request.operation.as_str() {

@@ -10,8 +10,8 @@ use stokehold_base::fault::Fault;
 use stokehold_jobs::Job;
 use stokehold_sagemaker::{
     Channel, CompressionType, CreateTrainingJob, DataSource, Distribution, FileSystemAccess,
-    FileSystemDataSource, FileSystemType, ImportError, Imported, InputMode, InstanceGroup, MetricDefinition,
-    Plan, ProfilerConfig, RecordWrapper, S3DataSource, S3DataType, ShuffleConfig, Tag,
+    FileSystemDataSource, FileSystemType, ImportError, Imported, ImportedJob, InputMode, InstanceGroup,
+    MetricDefinition, Plan, ProfilerConfig, RecordWrapper, S3DataSource, S3DataType, ShuffleConfig, Tag,
     encode_hyperparameters,
 };
 use stokehold_untested::needs;
@@ -83,6 +83,57 @@ fn a_job_of_ours_comes_back_as_the_same_request() {
 }
 
 #[test]
+fn the_training_jobs_of_a_tuning_job_are_read_by_the_same_rules() {
+    let request = Plan::new(&job(PUBLISHED), "resnet-1", "eu-west-1")
+        .unwrap()
+        .request;
+    let (mut answer, _) = description(&request);
+    let mut alone = job(&Imported::of_description(&answer, None).unwrap().text);
+    let map = answer.as_object_mut().unwrap();
+    for name in [
+        "TrainingJobName",
+        "TrainingJobArn",
+        "TrainingJobStatus",
+        "SecondaryStatus",
+        "CreationTime",
+        "BillableTimeInSeconds",
+        "ModelArtifacts",
+        "ProfilerConfig",
+    ] {
+        map.remove(name);
+    }
+    let values = map.remove("HyperParameters").unwrap();
+    map.insert("StaticHyperParameters".into(), values);
+    map.insert("DefinitionName".into(), json!("one"));
+    let tuned = ImportedJob::of_definition(&answer).unwrap();
+    // These are not said there.
+    (alone.profile, alone.profiler) = (false, None);
+    alone.beside.clear();
+    alone.sagemaker.as_mut().unwrap().region = None;
+    assert_eq!(tuned.job, alone);
+    assert!(
+        tuned.remarks.iter().all(|remark| remark.starts_with("channel ")),
+        "{:?}",
+        tuned.remarks
+    );
+
+    for (wrong, says) in [
+        (json!(null), "it is no object"),
+        (
+            json!({"StaticHyperParameters": {"num_round": "5"}}),
+            "sagemaker_program",
+        ),
+        (
+            json!({"StaticHyperParameters": {"sagemaker_program": "\"../x\""}}),
+            "sagemaker_program",
+        ),
+    ] {
+        let error = ImportedJob::of_definition(&wrong).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
 fn a_cluster_of_several_types_comes_back() {
     let mut before = script_job();
     before.resource_config.instance_type.clear();
@@ -117,6 +168,7 @@ fn what_has_no_counterpart_is_a_comment() {
         "EnableNetworkIsolation": true,
         "EnableInterContainerTrafficEncryption": false,
         "ExperimentConfig": {"ExperimentName": "mine\u{7f}\n"},
+        "RemoteConfig": {"DbPassword": "my-own-secret"},
         "OutputDataConfig": {"S3OutputPath": "s3://bucket/out", "KmsKeyId": "", "CompressionType": "NONE"},
         "RetryStrategy": {"MaximumRetryAttempts": 3},
         "SomethingOfTomorrow": [1],
@@ -125,7 +177,7 @@ fn what_has_no_counterpart_is_a_comment() {
             "TrainingPlanArn": "arn:plan"},
         "Environment": {"HF_TOKEN": "my-own-secret", "AWS_SECRET_ACCESS_KEY": "my-own-secret", "OMP_NUM_THREADS": "4"},
         "HyperParameters": {"sagemaker_program": "\"train.py\"", "sagemaker_submit_directory": "\"s3://b/s.tar.gz\"",
-            "plain": "resnet18", "nothing": "null", "large": "18446744073709551615",
+            "plain": "resnet18", "gh_pat": "my-own-secret", "nothing": "null", "large": "18446744073709551615",
             "sagemaker_parameter_server_enabled": "true"},
         "InputDataConfig": [
             {"ChannelName": "old", "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/t"}},
@@ -154,6 +206,7 @@ fn what_has_no_counterpart_is_a_comment() {
         "# EnableNetworkIsolation = true",
         "# ExperimentConfig = {\"ExperimentName\":\"mine\\u{7f}\\n\"}",
         "# OutputDataConfig.CompressionType = \"NONE\"",
+        "# RemoteConfig: it may have a secret and is not written out",
         "# RetryStrategy = ",
         "# SomethingOfTomorrow = [1]",
         "# StoppingCondition.MaxPendingTimeInSeconds = 7200",
@@ -162,6 +215,7 @@ fn what_has_no_counterpart_is_a_comment() {
         "# HF_TOKEN = \"..\": its value looks like a secret",
         "# AWS_SECRET_ACCESS_KEY = \"..\"",
         "# nothing = null: TOML has no null",
+        "# gh_pat = \"..\": its value looks like a secret",
         "# large: TOML has no whole number of this size",
         "# channel old: RecordWrapperType = \"RecordIO\"",
         "# lines = s3://b/m: kind=AugmentedManifestFile is for mode=Pipe",
@@ -201,6 +255,7 @@ fn a_job_whose_image_is_the_program_says_what_to_do() {
         imported.problems,
         ["say what runs: entry-point, a script below source-dir"]
     );
+    assert!(!imported.runs_here);
     assert!(
         imported.text.contains("# To do: say what runs"),
         "{}",
@@ -512,7 +567,7 @@ from sagemaker.pytorch import PyTorch
 open("it-was-run", "w")
 bucket = "mine"
 role: str = "arn:aws:iam::123456789012:role/trains"
-hyperparameters = {"epochs": 20, "batch-size": 64, "learning-rate": 1e-1, "loader": "dali", "pretrained": None}
+hyperparameters = {"apiKey": "my-own-secret", "gh-pat": "my-own-secret" + f(), "epochs": 20, "batch-size": 64, "learning-rate": 1e-1, "loader": "dali", "pretrained": None}
 pytorch_estimator = PyTorch('pytorch-train.py',
                             instance_type='ml.p3.2xlarge',
                             instance_count=2,
@@ -532,6 +587,9 @@ pytorch_estimator = PyTorch('pytorch-train.py',
                                    Rule.sagemaker(rule_configs.poor_weight_initialization())],
                             tags=[{"Key": "team", "Value": "vision"}],
                             dependencies=["lib"],
+                            git_config={"repo": "mine", "password": "my-own-secret"},
+                            code_location="s3://mine/keyboard",
+                            container_pwd=secret_of("my-own-secret"),
                             sagemaker_session=sagemaker.Session(),
                             hyperparameters=hyperparameters)
 pytorch_estimator.fit({'train': TrainingInput('s3://mine/train', input_mode="FastFile", distribution="ShardedByS3Key"),
@@ -584,6 +642,11 @@ fn an_estimator_becomes_a_job_file() {
         "# HF_TOKEN = \"..\"",
         "# rule PoorWeightInitialization",
         "# dependencies = [\"lib\"]: has no counterpart",
+        "# git_config: it may have a secret",
+        "# code_location = \"s3://mine/keyboard\": has no counterpart",
+        "# container_pwd: it may have a secret",
+        "# apiKey = \"..\": its value looks like a secret",
+        "# gh-pat: it may have a secret",
         "# sagemaker_session = sagemaker.Session(): is no literal",
         "# other = data_of('other'): is no literal",
     ] {
@@ -612,6 +675,7 @@ fn other_estimators_are_read_too() {
         imported.text
     );
     assert_eq!(imported.problems.len(), 1);
+    assert!(imported.runs_here);
     let tf = job(&imported.text);
     assert!(tf.sagemaker.is_none());
     assert_eq!(tf.channels["training"].uri, "s3://bucket/path/to/training/data");
@@ -685,6 +749,46 @@ fn a_name_that_may_have_changed_is_no_literal() {
     }
     let imported = read("p = {'lr': 1}\nprint(p)\nPyTorch('t.py', hyperparameters=p)\n").unwrap();
     assert!(imported.text.contains("lr = 1\n"), "{}", imported.text);
+}
+
+#[test]
+fn programs_that_would_fill_the_memory_end_soon() {
+    if !needs::has("python3", "Python 3") {
+        return;
+    }
+    let doubled = |first: &str, next: fn(usize) -> String| {
+        let lines: Vec<String> = (1..24).map(next).collect();
+        format!(
+            "a0 = {first}\n{}\nPyTorch('t.py', hyperparameters=a23)\n",
+            lines.join("\n")
+        )
+    };
+    let began = std::time::Instant::now();
+    for program in [
+        doubled("'aaaaaaaa'", |n| format!("a{n} = a{} + a{}", n - 1, n - 1)),
+        doubled("'aaaaaaaa'", |n| {
+            format!("a{n} = f'{{a{}}}{{a{}}}'", n - 1, n - 1)
+        }),
+        doubled("(1, 2)", |n| format!("a{n} = (a{}, a{})", n - 1, n - 1)),
+    ] {
+        let error = read(&program).unwrap_err();
+        assert!(
+            error.is_input() && error.to_string().contains("its values are too large"),
+            "{error}"
+        );
+    }
+    // What is repeated is no literal.
+    let imported = read("PyTorch('t.py', role='a' * 10 ** 9, tags=(1,) * 10 ** 9)\n").unwrap();
+    assert!(
+        imported.text.contains("# role = 'a' * 10 ** 9: is no literal"),
+        "{}",
+        imported.text
+    );
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(60),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[test]

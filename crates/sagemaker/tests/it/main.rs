@@ -12,8 +12,6 @@ mod transform;
 mod tuning;
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -24,28 +22,12 @@ use stokehold_sagemaker::{
     FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition, ProfilerConfig,
     RecordWrapper, S3DataSource, S3DataType, ShuffleConfig, Tag, VpcConfig, encode_hyperparameters,
 };
+use stokehold_untested::needs;
 
 /// What a program in the oracle's Python prints about `input`; none, with the reason noted, without the oracle.
+#[track_caller]
 pub fn asked(variable: &str, program: &str, input: &Value) -> Option<String> {
-    let Some(python) = std::env::var_os(variable) else {
-        stokehold_untested::skip(format!("{variable} is not set"));
-        return None;
-    };
-    let mut child = Command::new(python)
-        .args(["-c", program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.to_string().as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{variable}: {:?}", output.status);
-    Some(String::from_utf8(output.stdout).unwrap())
+    needs::asked(variable, program, &input.to_string())
 }
 
 /// What botocore's models find wrong with requests of services, one finding a line.
@@ -199,9 +181,25 @@ fn the_model_finds_what_is_wrong() {
 }
 
 #[test]
+fn sizes_and_switches_are_no_secrets() {
+    let mut request = small();
+    for (name, text) in [
+        ("max_tokens", "512"),
+        ("key-dims", "[64, 64]"),
+        ("use_auth", "true"),
+        ("pat", "\"\""),
+        ("keypoints", "\"coco\""),
+        ("path", "\"s3://bucket/a@b\""),
+    ] {
+        request.hyper_parameters.insert(name.into(), text.into());
+    }
+    request.check().unwrap();
+}
+
+#[test]
 fn what_sagemaker_would_refuse_is_named() {
     type Change = fn(&mut CreateTrainingJob);
-    let cases: [(Change, &str); 26] = [
+    let cases: [(Change, &str); 30] = [
         (
             |r| r.profiler_config.as_mut().unwrap().s3_output_path = None,
             "ProfilerConfig.S3OutputPath: ",
@@ -234,6 +232,32 @@ fn what_sagemaker_would_refuse_is_named() {
             "VpcConfig.SecurityGroupIds: ",
         ),
         (|r| r.tags[0].value = "x".repeat(257), "Tags.team: has 257"),
+        (
+            |r| r.tags[0].key = "api-key".into(),
+            "Tags.api-key: looks like a secret",
+        ),
+        (
+            |r| drop(r.hyper_parameters.insert("hf_token".into(), "\"hf_x\"".into())),
+            "HyperParameters.hf_token: looks like a secret",
+        ),
+        (
+            |r| {
+                drop(
+                    r.hyper_parameters
+                        .insert("db".into(), "{\"user\": \"me\", \"passwd\": \"x\"}".into()),
+                )
+            },
+            "HyperParameters.db: looks like a secret",
+        ),
+        (
+            |r| {
+                drop(
+                    r.hyper_parameters
+                        .insert("db".into(), "postgres://me:x@host".into()),
+                )
+            },
+            "HyperParameters.db: looks like a secret",
+        ),
         (
             |r| r.input_data_config[0].channel_name = "a b".into(),
             "InputDataConfig.a b: the name",

@@ -500,6 +500,48 @@ fn the_same_files_make_the_same_archive() {
 }
 
 #[test]
+fn hidden_files_stay_here_and_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "train.py",
+        ".env",
+        ".git/config",
+        "lib/a.py",
+        "lib/.aws/credentials",
+        "lib/__pycache__/a.pyc",
+    ] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    let source = Source::Folder(folder.path().to_owned());
+    let packed = uploaded(&source).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&packed[..]));
+    let names: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    assert_eq!(names, ["lib", "lib/a.py", "train.py"]);
+    assert_eq!(
+        source.left_out().unwrap().as_deref(),
+        Some(
+            "hidden files and caches of source-dir are not uploaded, 4 in all: .env, .git, lib/.aws, lib/__pycache__"
+        )
+    );
+    for number in 0..20 {
+        fs::write(folder.path().join(format!(".{number}")), "").unwrap();
+    }
+    let says = source.left_out().unwrap().unwrap();
+    assert!(says.contains("24 in all: ") && says.ends_with(", .."), "{says}");
+    assert_eq!(of_file(&folder.path().join(".env")).left_out().unwrap(), None);
+    let hidden = SMALL.replace("\"train.py\"", "\".lib/train.py\"\nsource-dir = \"src\"");
+    let error = planned(&sorted(&hidden)).unwrap_err().to_string();
+    assert!(error.contains("hidden files are not uploaded"), "{error}");
+    assert!(Source::Folder("/nowhere/src".into()).left_out().is_err());
+}
+
+#[test]
 fn a_source_that_cannot_be_packed_is_named() {
     let missing = uploaded(&of_file(Path::new("/no/train.py")))
         .unwrap_err()

@@ -28,6 +28,8 @@ pub enum Reply {
     Xml(u16, &'static str),
     /// The connection is closed without an answer.
     Closed,
+    /// The connection is reset: the system does so when one is closed with something that was not read.
+    Reset,
     /// Nothing comes until the client goes away.
     Silent,
 }
@@ -88,7 +90,8 @@ pub fn options(address: &str, retry: Duration) -> Options {
 }
 
 fn serve(connection: TcpStream, all: &Mutex<Vec<Request>>, answers: &Mutex<Box<Answers>>) {
-    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    // So that nothing is read ahead.
+    let mut reader = BufReader::with_capacity(1, connection.try_clone().unwrap());
     let mut headers = BTreeMap::new();
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
@@ -107,7 +110,11 @@ fn serve(connection: TcpStream, all: &Mutex<Vec<Request>>, answers: &Mutex<Box<A
         .get("content-length")
         .map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
+    if let Some((last, before)) = body.split_last_mut() {
+        reader.read_exact(before).unwrap();
+        // It stays there for a reset.
+        connection.peek(std::slice::from_mut(last)).unwrap();
+    }
     let request = Request {
         // Requests to buckets have none.
         operation: match headers.get("x-amz-target") {
@@ -128,8 +135,11 @@ fn serve(connection: TcpStream, all: &Mutex<Vec<Request>>, answers: &Mutex<Box<A
         before
     };
     let reply = answers.lock().unwrap()(&request, before);
+    if length > 0 && !matches!(reply, Reply::Reset) {
+        reader.read_exact(&mut [0]).unwrap();
+    }
     match reply {
-        Reply::Closed => {}
+        Reply::Closed | Reply::Reset => {}
         Reply::Silent => drop(reader.read(&mut [0])),
         Reply::Json(status, body) => write_answer(&connection, status, &body.to_string()),
         Reply::Xml(status, body) => write_answer(&connection, status, body),

@@ -1,12 +1,10 @@
 //! From a tuning job's description to a study file.
 
-use std::collections::BTreeMap;
+use stokehold_sagemaker::{
+    EarlyStoppingType, ImportedJob, ObjectiveType, TuningJob, TuningStrategy, WarmStartType,
+};
 
-use serde_json::{Map, Value, json};
-use stokehold_jobs::Job;
-use stokehold_sagemaker::{EarlyStoppingType, ObjectiveType, TuningJob, TuningStrategy, WarmStartType};
-
-use super::native::{decoded, parameters};
+use super::native::parameters;
 use crate::error::input;
 use crate::{Direction, Kind, Plan, Rule, Rungs, Spec, Strategy, TuneError, WarmStart};
 
@@ -38,15 +36,13 @@ impl Imported {
         }
         let mut left = Vec::new();
         let study = spec(job, &mut left)?;
-        let mut job = Definition::new(&job.training_job_definition)?.job(&mut left)?;
-        for name in job.take_secrets() {
-            left.push(format!(
-                "the variable {name} looks like a secret and is not written out; give it in [job.environment] if it is needed"
-            ));
-        }
+        let made = ImportedJob::of_definition(&job.training_job_definition)
+            .map_err(|error| TuneError::Input(format!("tuning job {name}: {error}")))?;
+        let own = made.remarks.iter();
+        left.extend(own.map(|remark| format!("of its training jobs: {remark}")));
         let plan = Plan {
             study,
-            job,
+            job: made.job,
             metrics_file: None,
             timeline: false,
             prepare: Vec::new(),
@@ -131,224 +127,4 @@ fn spec(job: &TuningJob, left: &mut Vec<String>) -> Result<Spec, TuneError> {
         );
     }
     Ok(spec)
-}
-
-/// A training job's definition, whose members are taken out one by one; those that remain are named.
-struct Definition(Map<String, Value>);
-
-impl Definition {
-    fn new(value: &Value) -> Result<Self, TuneError> {
-        match value.as_object() {
-            Some(members) => Ok(Self(members.clone())),
-            None => input("the tuning job has no TrainingJobDefinition"),
-        }
-    }
-
-    /// Takes a member out, by its path.
-    fn take(&mut self, path: &[&str]) -> Option<Value> {
-        let (last, before) = path.split_last()?;
-        let mut at = &mut self.0;
-        for name in before {
-            at = at.get_mut(*name)?.as_object_mut()?;
-        }
-        at.remove(*last).filter(|value| !value.is_null())
-    }
-
-    fn job(mut self, left: &mut Vec<String>) -> Result<Job, TuneError> {
-        let encoded: BTreeMap<String, String> = match self.take(&["StaticHyperParameters"]) {
-            Some(values) => {
-                serde_json::from_value(values).map_err(|error| TuneError::Input(error.to_string()))?
-            }
-            None => BTreeMap::new(),
-        };
-        let mut values = decoded(&encoded);
-        let mut job = Map::new();
-        toolkit(&mut values, &mut job)?;
-        let mut sagemaker = Map::new();
-        let input_mode = self.take(&["AlgorithmSpecification", "TrainingInputMode"]);
-        let metrics = self.take(&["AlgorithmSpecification", "MetricDefinitions"]);
-        let metrics = metrics.as_ref().and_then(Value::as_array).into_iter().flatten();
-        let metrics: Vec<Value> = metrics
-            .map(|metric| json!({"name": metric["Name"], "regex": metric["Regex"]}))
-            .collect();
-        job.insert("metrics".to_owned(), json!(metrics));
-        for (to, path) in [
-            ("role", &["RoleArn"][..]),
-            ("image", &["AlgorithmSpecification", "TrainingImage"]),
-            ("kms-key", &["OutputDataConfig", "KmsKeyId"]),
-            ("volume-gigabytes", &["ResourceConfig", "VolumeSizeInGB"]),
-            ("subnets", &["VpcConfig", "Subnets"]),
-            ("security-groups", &["VpcConfig", "SecurityGroupIds"]),
-        ] {
-            if let Some(value) = self.take(path) {
-                sagemaker.insert(to.to_owned(), value);
-            }
-        }
-        let volume_key = self.take(&["ResourceConfig", "VolumeKmsKeyId"]);
-        if volume_key.is_some() && volume_key.as_ref() != sagemaker.get("kms-key") {
-            left.push(
-                "ResourceConfig.VolumeKmsKeyId: a job file has one key, kms-key, for disks and models"
-                    .to_owned(),
-            );
-        }
-        for (to, path) in [
-            ("output", &["OutputDataConfig", "S3OutputPath"][..]),
-            ("checkpoints", &["CheckpointConfig", "S3Uri"]),
-            ("instance-type", &["ResourceConfig", "InstanceType"]),
-            ("instances", &["ResourceConfig", "InstanceCount"]),
-            ("max-run-seconds", &["StoppingCondition", "MaxRuntimeInSeconds"]),
-            ("environment", &["Environment"]),
-        ] {
-            if let Some(value) = self.take(path) {
-                job.insert(to.to_owned(), value);
-            }
-        }
-        let wait = self.take(&["StoppingCondition", "MaxWaitTimeInSeconds"]);
-        if self.take(&["EnableManagedSpotTraining"]) == Some(json!(true)) {
-            job.insert(
-                "spot".to_owned(),
-                wait.map_or(json!({}), |wait| json!({"max-wait-seconds": wait})),
-            );
-        }
-        self.channels(input_mode.as_ref(), &mut job, &mut sagemaker, left);
-        for name in self.rest() {
-            left.push(format!(
-                "TrainingJobDefinition.{name} has no counterpart in a job file"
-            ));
-        }
-        job.insert("sagemaker".to_owned(), Value::Object(sagemaker));
-        // A tuning job records nothing.
-        job.insert("profile".to_owned(), json!(false));
-        job.insert("hyperparameters".to_owned(), json!(values));
-        serde_json::from_value(Value::Object(job)).map_err(|error| {
-            TuneError::Input(format!(
-                "the training jobs of this tuning job make no job file: {error}"
-            ))
-        })
-    }
-
-    fn channels(
-        &mut self,
-        input_mode: Option<&Value>,
-        job: &mut Map<String, Value>,
-        sagemaker: &mut Map<String, Value>,
-        left: &mut Vec<String>,
-    ) {
-        let (mut channels, mut elsewhere) = (Map::new(), Map::new());
-        let all = self.take(&["InputDataConfig"]);
-        for channel in all.as_ref().and_then(Value::as_array).into_iter().flatten() {
-            let text = |pointer: &str| channel.pointer(pointer).and_then(Value::as_str);
-            let Some(name) = text("/ChannelName") else {
-                continue;
-            };
-            let mut table = Map::new();
-            let mut put = |key: &str, value: Option<&Value>| {
-                if let Some(value) = value.filter(|value| !value.is_null() && *value != "None") {
-                    table.insert(key.to_owned(), value.clone());
-                }
-            };
-            put("content-type", channel.get("ContentType"));
-            if let Some(uri) = channel.pointer("/DataSource/S3DataSource/S3Uri") {
-                put("uri", Some(uri));
-                put("kind", channel.pointer("/DataSource/S3DataSource/S3DataType"));
-                put(
-                    "distribution",
-                    channel.pointer("/DataSource/S3DataSource/S3DataDistributionType"),
-                );
-                put(
-                    "attributes",
-                    channel.pointer("/DataSource/S3DataSource/AttributeNames"),
-                );
-                put(
-                    "mode",
-                    channel
-                        .get("InputMode")
-                        .filter(|mode| !mode.is_null())
-                        .or(input_mode),
-                );
-                put("compression", channel.get("CompressionType"));
-                put("wrapper", channel.get("RecordWrapperType"));
-                put("shuffle", channel.pointer("/ShuffleConfig/Seed"));
-            } else if let (Some(id), Some(folder)) = (
-                text("/DataSource/FileSystemDataSource/FileSystemId"),
-                text("/DataSource/FileSystemDataSource/DirectoryPath"),
-            ) {
-                let scheme = match text("/DataSource/FileSystemDataSource/FileSystemType") {
-                    Some("EFS") => "efs",
-                    _ => "fsx",
-                };
-                elsewhere.insert(name.to_owned(), json!(format!("{scheme}://{id}{folder}")));
-                let here = format!("data/{name}");
-                put(
-                    "access",
-                    channel.pointer("/DataSource/FileSystemDataSource/FileSystemAccessMode"),
-                );
-                put("uri", Some(&json!(here)));
-                left.push(format!("channel {name} is on a file system there: say in the file where it is here, in place of {here}"));
-            }
-            channels.insert(name.to_owned(), Value::Object(table));
-        }
-        job.insert("channels".to_owned(), Value::Object(channels));
-        sagemaker.insert("channels".to_owned(), Value::Object(elsewhere));
-    }
-
-    /// The members that nobody took, by their names.
-    fn rest(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (name, value) in &self.0 {
-            match value {
-                Value::Null | Value::Bool(false) => {}
-                Value::Object(members) => {
-                    let members = members.iter().filter(|(_, value)| !value.is_null());
-                    found.extend(members.map(|(member, _)| format!("{name}.{member}")));
-                }
-                Value::Array(all) if all.is_empty() => {}
-                _ => found.push(name.clone()),
-            }
-        }
-        // Every definition may have a name; a study has no use for it.
-        found.retain(|name| name != "DefinitionName");
-        found
-    }
-}
-
-/// Turns the toolkit's own hyperparameters into keys of a job file.
-fn toolkit(values: &mut BTreeMap<String, Value>, job: &mut Map<String, Value>) -> Result<(), TuneError> {
-    let Some(program) = values.remove("sagemaker_program") else {
-        return input(
-            "the training jobs of this tuning job run a program of their image (they have no hyperparameter sagemaker_program), \
-             and a job file names a script",
-        );
-    };
-    job.insert("entry-point".to_owned(), program);
-    if let Some(source) = values.remove("sagemaker_submit_directory") {
-        job.insert("source-dir".to_owned(), source);
-    }
-    let mut is_on = |name: &str| values.remove(name) == Some(json!(true));
-    let distribution = [
-        (
-            "smdistributed",
-            is_on("sagemaker_distributed_dataparallel_enabled"),
-        ),
-        ("torch", is_on("sagemaker_torch_distributed_enabled")),
-        ("mpi", is_on("sagemaker_mpi_enabled")),
-    ];
-    if let Some((name, _)) = distribution.iter().find(|(_, is_on)| *is_on) {
-        job.insert("distribution".to_owned(), json!(name));
-    }
-    if let Some(processes) = values.remove("sagemaker_mpi_num_of_processes_per_host") {
-        job.insert("processes-per-host".to_owned(), processes);
-    }
-    for name in [
-        "_tuning_objective_metric",
-        "sagemaker_container_log_level",
-        "sagemaker_distributed_dataparallel_custom_mpi_options",
-        "sagemaker_instance_type",
-        "sagemaker_job_name",
-        "sagemaker_mpi_custom_mpi_options",
-        "sagemaker_region",
-    ] {
-        values.remove(name);
-    }
-    Ok(())
 }

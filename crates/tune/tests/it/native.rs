@@ -295,15 +295,23 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
         "FileSystemId": "fs-0123", "FileSystemType": "EFS", "FileSystemAccessMode": "ro", "DirectoryPath": "/train",
     }});
     definition["Environment"] = json!({"WANDB_API_KEY": "0123", "MODE": "fast"});
+    definition["StaticHyperParameters"]["depth-token"] = json!("\"hidden\"");
+    definition["StaticHyperParameters"]["_tuning_objective_metric"] = json!("loss");
     let imported = Imported::new(&described(&request)).unwrap();
     let left = imported.left.join("\n");
     let file = imported.to_toml().unwrap();
     assert!(file.contains("MODE") && !file.contains("WANDB"), "{file}");
+    assert!(
+        !file.contains("hidden") && !left.contains("hidden"),
+        "{file}{left}"
+    );
+    assert!(!file.contains("_tuning_objective_metric"), "{file}");
     for says in [
-        "the variable WANDB_API_KEY looks like a secret",
-        "TrainingJobDefinition.EnableNetworkIsolation",
-        "RetryStrategy.MaximumRetryAttempts",
-        "channel train",
+        "WANDB_API_KEY = \"..\": its value looks like a secret",
+        "of its training jobs: EnableNetworkIsolation = true: has no counterpart",
+        "RetryStrategy = {\"MaximumRetryAttempts\":3}",
+        "channel train: mount the file system at /mnt/fs-0123",
+        "depth-token = \"..\": its value looks like a secret",
     ] {
         assert!(left.contains(says), "{says}: {left}");
     }

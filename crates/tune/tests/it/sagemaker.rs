@@ -344,27 +344,9 @@ fn every_trial_is_a_job_of_its_own_and_the_code_is_uploaded_once() {
 }
 
 /// What a program in moto's Python prints about `input`; none, with the reason noted, without it.
+#[track_caller]
 pub(crate) fn asked(program: &str, input: &Value) -> Option<String> {
-    use std::io::Write;
-    let Some(python) = std::env::var_os("STOKEHOLD_TEST_MOTO") else {
-        stokehold_untested::skip("STOKEHOLD_TEST_MOTO is not set".to_owned());
-        return None;
-    };
-    let mut child = std::process::Command::new(python)
-        .args(["-c", program])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.to_string().as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{:?}", output.status);
-    Some(String::from_utf8(output.stdout).unwrap())
+    stokehold_untested::needs::asked("STOKEHOLD_TEST_MOTO", program, &input.to_string())
 }
 
 #[test]
@@ -411,6 +393,57 @@ fn a_job_that_fails_vanishes_or_never_prints_is_a_failed_trial() {
 }
 
 #[test]
+fn a_trial_that_is_no_number_fails_once_whatever_becomes_of_its_process() {
+    for checkpoints in ["checkpoints = \"s3://bucket/checkpoints\"\n", ""] {
+        let study = STUDY
+            .replace("max-jobs = 4", "max-jobs = 1")
+            .replace("checkpoints = \"s3://bucket/checkpoints\"\n", checkpoints);
+        let jobs = Jobs::default();
+        let known = Arc::clone(&jobs);
+        let is_back = Arc::new(AtomicBool::new(false));
+        let back = Arc::clone(&is_back);
+        let mut step = |name: &str, job: &mut Job| match job.lines.len() {
+            1 => job.lines.push("loss=NaN".to_owned()),
+            _ => print(name, job),
+        };
+        let place = Place::with(&study, jobs, move |request, _| {
+            let is_stopped = known.lock().unwrap().values().any(|job| job.is_stopped);
+            match request.operation.as_str() {
+                // The first process learns that the job is to be stopped, and never that it was.
+                "DescribeTrainingJob" if is_stopped && !back.load(Ordering::SeqCst) => {
+                    Reply::Json(500, json!({"message": "again"}))
+                }
+                _ => answer(&known, &mut step, request),
+            }
+        });
+        let stop = AtomicBool::new(false);
+        let ending = place.run_until(&stop, |news, _| {
+            if matches!(news, News::Said(_)) {
+                stop.store(true, Ordering::SeqCst);
+            }
+        });
+        assert_eq!(ending.unwrap(), Ending::Interrupted);
+        assert_eq!(
+            (place.history().counts().running, place.count("StopTrainingJob")),
+            (1, 1)
+        );
+        is_back.store(true, Ordering::SeqCst);
+        place.run().unwrap();
+        let history = place.history();
+        let Some(Outcome::Failed { reason }) = &history.trials[0].outcome else {
+            panic!("{history:?}")
+        };
+        assert!(reason.contains("the objective was NaN at step 2"), "{reason}");
+        assert_eq!(
+            place.count("CreateTrainingJob"),
+            1,
+            "{:?}",
+            place.stub.operations()
+        );
+    }
+}
+
+#[test]
 fn throttling_faults_and_lost_answers_fail_no_trial() {
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
@@ -439,6 +472,17 @@ fn throttling_faults_and_lost_answers_fail_no_trial() {
     let history = place.history();
     assert_eq!(history.counts().completed, 4, "{history:?}");
     assert_eq!(place.jobs.lock().unwrap().len(), 4);
+    // No line is lost or read twice: not those before the one at which CloudWatch did not answer, and not those after it.
+    for trial in &history.trials {
+        let level = trial.values["level"].as_f64().unwrap();
+        let steps: Vec<(u64, f64)> = trial
+            .reports
+            .iter()
+            .map(|report| (report.step, report.value))
+            .collect();
+        let wanted: Vec<(u64, f64)> = (1..=EPOCHS).map(|n| (n as u64, level + 1.0 / n as f64)).collect();
+        assert_eq!(steps, wanted, "{trial:?}");
+    }
     assert!(
         said.iter()
             .any(|text| text.contains("Rate exceeded") && text.ends_with("it is tried again")),

@@ -1,0 +1,222 @@
+//! Something that is asked of SageMaker and followed to its end, and what Ctrl-C does meanwhile.
+//!
+//! ```text
+//! Asked::new ──► code is uploaded ──► sends ──► Create.. ──► created ──► followed to its end
+//!     leaves: nothing is there yet    asks once whether it is there     stops it
+//!     └───────────────────────── what the first Ctrl-C does; the second one leaves ┘
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use stokehold_jobs::is_secret;
+use stokehold_objects::Options;
+use stokehold_sagemaker::{Client, Resource, SageMakerError};
+
+use crate::terminal::note;
+use crate::{interrupt, shell};
+
+/// How long SageMaker has for its one answer after Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Nothing was sent.
+const BEGUN: u8 = 0;
+/// A request may be under way.
+const SENT: u8 = 1;
+/// It is created.
+const THERE: u8 = 2;
+
+/// A job of some kind.
+pub struct Asked {
+    client: Arc<Client>,
+    what: Resource,
+    name: String,
+    state: AtomicU8,
+}
+
+impl Asked {
+    /// Begins to listen to Ctrl-C.
+    ///
+    /// # Errors
+    /// If the system refuses the handler.
+    pub fn new(client: &Arc<Client>, what: Resource, name: &str) -> io::Result<Arc<Self>> {
+        let asked = Arc::new(Self {
+            client: Arc::clone(client),
+            what,
+            name: name.to_owned(),
+            state: AtomicU8::new(BEGUN),
+        });
+        let own = Arc::clone(&asked);
+        interrupt::on_each(move |nth, _| {
+            if nth > 1 {
+                interrupt::end();
+            }
+            let own = Arc::clone(&own);
+            // In a thread of its own, so that a second Ctrl-C is heard while this one waits for an answer.
+            thread::spawn(move || own.interrupted());
+        })?;
+        Ok(asked)
+    }
+
+    /// The request is sent from now on. Returns what `create` returns; after an error that leaves open whether it was created, the
+    /// command that tries again is said.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub fn create(
+        &self,
+        create: impl FnOnce(&Client) -> Result<String, SageMakerError>,
+    ) -> Result<String, SageMakerError> {
+        self.state.store(SENT, Ordering::SeqCst);
+        let created = create(&self.client);
+        match &created {
+            Ok(_) => self.state.store(THERE, Ordering::SeqCst),
+            Err(SageMakerError::Unclear { .. }) => {
+                note!(
+                    "this tries again, and says so if it is there: {}",
+                    again(&self.name)
+                );
+            }
+            Err(_) => {}
+        }
+        created
+    }
+
+    fn interrupted(&self) {
+        let (what, name) = (self.what, &self.name);
+        match self.state.load(Ordering::SeqCst) {
+            BEGUN => interrupt::say(&format!("leaving; no {what} was asked for")),
+            SENT => {
+                interrupt::say(&format!("leaving; asking whether {what} {name} was created"));
+                note!("{}", self.left());
+            }
+            _ => {
+                interrupt::say(&format!(
+                    "stopping the {what}{}; press Ctrl-C again to leave",
+                    match what {
+                        Resource::TrainingJob => ", whose script gets 120 s to end",
+                        Resource::TuningJob => " and its training jobs",
+                        _ => "",
+                    }
+                ));
+                if let Err(error) = self.stop() {
+                    interrupt::say(&error.to_string());
+                }
+                return;
+            }
+        }
+        interrupt::end();
+    }
+
+    /// Whether it was created, and what to do.
+    fn left(&self) -> String {
+        let (what, name) = (self.what, &self.name);
+        let options = Options {
+            timeout: PATIENCE,
+            retry: Duration::ZERO,
+            ..Options::default()
+        };
+        let found = Client::open(Some(self.client.region()), &options).and_then(|client| match what {
+            Resource::TrainingJob => client.describe(name).map(drop),
+            Resource::TuningJob => client.describe_tuning_job(name).map(drop),
+            _ => client.describe_transform_job(name).map(drop),
+        });
+        match found {
+            Ok(()) => format!(
+                "{what} {name} is created, and goes on; {} shows it, and {} stops it",
+                self.command("show"),
+                self.command("stop")
+            ),
+            Err(SageMakerError::NoSuchJob { .. }) => format!(
+                "SageMaker knows of no {what} {name} yet; the request was under way, so {} shows in a minute whether it arrived",
+                self.command("show")
+            ),
+            Err(error) => format!(
+                "whether {what} {name} was created is not known: {error}; {} shows it if it was",
+                self.command("show")
+            ),
+        }
+    }
+
+    fn stop(&self) -> Result<(), SageMakerError> {
+        match self.what {
+            Resource::TrainingJob => self.client.stop(&self.name),
+            Resource::TuningJob => self.client.stop_tuning_job(&self.name),
+            _ => self.client.stop_transform_job(&self.name),
+        }
+    }
+
+    /// The command that shows or stops it.
+    fn command(&self, does: &str) -> String {
+        let words = match (self.what, does) {
+            (Resource::TrainingJob, does) => ["job", does],
+            (Resource::TuningJob, "show") => ["tune", "status"],
+            (Resource::TuningJob, does) => ["tune", does],
+            // There is no command for a transform that nobody follows.
+            _ => return "SageMaker's console".to_owned(),
+        };
+        let place = ["--on", "sagemaker", "--region", self.client.region()];
+        shell::again(
+            words
+                .into_iter()
+                .chain([self.name.as_str()])
+                .chain(place)
+                .map(OsStr::new),
+        )
+    }
+}
+
+/// This command, with the name that it made. It is not repeated if it has a secret.
+fn again(name: &str) -> String {
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let texts = words.iter().map(|word| word.to_string_lossy());
+    if texts.clone().any(|text| has_secret(&text)) {
+        return format!("the same command with --name {name}");
+    }
+    if !texts
+        .clone()
+        .any(|text| text == "--name" || text.starts_with("--name="))
+    {
+        words.extend(["--name".into(), name.into()]);
+    }
+    shell::again(words)
+}
+
+/// Whether a word of a command line is `NAME=SECRET`, perhaps after `--environment=`.
+fn has_secret(word: &str) -> bool {
+    let mut signs = word.match_indices('=');
+    signs.any(|(at, _)| {
+        let name = word[..at].rsplit('=').next().unwrap_or_default();
+        is_secret(name, &word[at + 1..])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_a_command_line_are_found() {
+        for word in [
+            "HF_TOKEN=x",
+            "--environment=HF_TOKEN=x",
+            "DB=http://me:x@host",
+            "--hyperparameter=api-key=x",
+        ] {
+            assert!(has_secret(word), "{word}");
+        }
+        for word in [
+            "job",
+            "--name=flowers-1",
+            "lr=0.1",
+            "--channel=train=s3://bucket/a",
+            "path=a=b",
+        ] {
+            assert!(!has_secret(word), "{word}");
+        }
+    }
+}
