@@ -95,7 +95,7 @@ export class Line {
 }
 
 // A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), unit (what steps count), words (how a value is
-// written).
+// written), within (the range of the values, if it is known).
 export class Chart {
   constructor(holder, options) {
     this.options = { words: digits, ...options };
@@ -253,7 +253,8 @@ export class Chart {
       return;
     }
     const value = (one) => (this.options.log ? Math.log10(one) : one);
-    let [low, high] = [value(y0), value(y1)];
+    // A range that the numbers cannot leave, such as 0 to 100 percent, is shown whole.
+    let [low, high] = this.options.within || [value(y0), value(y1)];
     if (high - low < 1e-12) { low -= Math.abs(low) * 0.05 || 0.5; high += Math.abs(high) * 0.05 || 0.5; }
     const margin = (high - low) * 0.06;
     low -= margin; high += margin;

@@ -29,7 +29,7 @@ export default async function machine(main) {
       !has(lately.at) && el("p", { class: "note", role: "status" }, "It is sampled from now on; the first figures come in a moment."),
       now.notes?.length > 0 && el("p", { class: "note" }, now.notes.join("; ")));
     for (const { title, lines } of now.charts || []) {
-      if (!charts.has(title)) charts.set(title, new Chart(pictures, { title, by: "time", ...(title.includes("bytes") ? { words: rate } : {}) }));
+      if (!charts.has(title)) charts.set(title, new Chart(pictures, { title, by: "time", ...(title.includes("bytes") ? { words: rate } : {}), ...(title.includes("percent") ? { within: [0, 100] } : {}) }));
       charts.get(title).set(lines.map(({ name, points }) => new Line(name, points)));
     }
     over_time.hidden = charts.size === 0;
