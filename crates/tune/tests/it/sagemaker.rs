@@ -444,6 +444,45 @@ fn a_trial_that_is_no_number_fails_once_whatever_becomes_of_its_process() {
 }
 
 #[test]
+fn lines_that_were_read_before_cloudwatch_falls_silent_are_reported() {
+    let jobs = Jobs::default();
+    let known = Arc::clone(&jobs);
+    // For longer than the client tries again, once, just after the first line was read: in the same look.
+    let mut silent = None;
+    let study = STUDY.replace("max-jobs = 4", "max-jobs = 1");
+    let place = Place::with(&study, jobs, move |request, _| {
+        if request.operation == "DescribeLogStreams"
+            && let Some(left @ 1..) = silent
+        {
+            silent = Some(left - 1);
+            return fault("ThrottlingException", "Rate exceeded");
+        }
+        let reply = answer(&known, &mut print, request);
+        if let Reply::Json(200, body) = &reply
+            && body["events"].as_array().is_some_and(|events| !events.is_empty())
+        {
+            silent.get_or_insert(8);
+        }
+        reply
+    });
+    let mut said = 0;
+    place
+        .run_until(&AtomicBool::new(false), |news, _| {
+            said += usize::from(matches!(news, News::Said(text) if text.contains("Rate exceeded")));
+        })
+        .unwrap();
+    assert!(said > 0);
+    let history = place.history();
+    let steps: Vec<(u64, f64)> = history.trials[0]
+        .reports
+        .iter()
+        .map(|report| (report.step, report.value))
+        .collect();
+    let wanted: Vec<(u64, f64)> = (1..=EPOCHS).map(|n| (n as u64, 1.0 + 1.0 / n as f64)).collect();
+    assert_eq!(steps, wanted);
+}
+
+#[test]
 fn throttling_faults_and_lost_answers_fail_no_trial() {
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
@@ -472,7 +511,7 @@ fn throttling_faults_and_lost_answers_fail_no_trial() {
     let history = place.history();
     assert_eq!(history.counts().completed, 4, "{history:?}");
     assert_eq!(place.jobs.lock().unwrap().len(), 4);
-    // No line is lost or read twice: not those before the one at which CloudWatch did not answer, and not those after it.
+    // No line is lost or read twice.
     for trial in &history.trials {
         let level = trial.values["level"].as_f64().unwrap();
         let steps: Vec<(u64, f64)> = trial
