@@ -5,8 +5,7 @@
 
 The job trains with an emulated accelerator on made photos, whose reads are 30 ms late, by one worker. It is started from the
 page Start, watched, and copied with one setting changed: eight workers, whose reads overlap. Needs chromedriver and
-chromium-headless-shell (Debian: chromium-driver, chromium-headless-shell). OUT gets the pictures and `story.json`: the images per
-second that the two jobs have recorded.
+chromium-headless-shell (Debian: chromium-driver, chromium-headless-shell). OUT gets the pictures.
 """
 
 import argparse
@@ -34,6 +33,14 @@ read-latency = "30ms"
 workers = 1
 batch-size = 16
 epochs = 4
+
+[[metrics]]
+name = "images-per-second"
+regex = "step .* ([0-9.]+) images/s"
+
+[[metrics]]
+name = "waited-percent"
+regex = "step .* waited ([0-9.]+) %"
 
 [profiler]
 interval = "500ms"

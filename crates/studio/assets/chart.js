@@ -95,7 +95,8 @@ export class Line {
 }
 
 // A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), unit (what steps count), words (how a value is
-// written), within (the range of the values, if it is known).
+// written), within (the range of the values, if it is known), begin (of a line,
+// the time from which its times are counted).
 export class Chart {
   constructor(holder, options) {
     this.options = { words: digits, ...options };
@@ -213,7 +214,9 @@ export class Chart {
 
   xs(line) {
     const steps = this.options.by !== "time" && line.steps.some((step) => step !== null);
-    return steps ? line.steps : line.times;
+    if (steps) return line.steps;
+    const begin = this.options.begin?.(line);
+    return begin === undefined ? line.times : line.times.map((time) => (time === null ? null : time - begin));
   }
 
   draw(into) {
@@ -364,7 +367,8 @@ export class Chart {
     if (place === null) return;
     pen.fillStyle = style("--soft");
     pen.fillRect(Math.round(x(place)), top, 1, height - bottom - top);
-    const at = byTime ? `${duration(place - start)} after its first value (${clock(place)})` : `${this.options.unit || "step"} ${digits(place)}`;
+    const after = this.options.begin ? "after the run's first value" : `after its first value (${clock(place)})`;
+    const at = byTime ? `${duration(place - start)} ${after}` : `${this.options.unit || "step"} ${digits(place)}`;
     this.tip.textContent = [at, ...lines].join("\n");
     this.tip.hidden = false;
     const room = this.figure.clientWidth - this.tip.offsetWidth - 24;
@@ -390,7 +394,10 @@ export class Chart {
 
 // Charts of curves by what they are about: losses together, accuracies together, everything else by itself.
 export class Curves {
-  constructor(holder) {
+  // `aligned`: curves over time begin where their own run began, so that runs of different days lie above each other.
+  constructor(holder, aligned = false) {
+    this.aligned = aligned;
+    this.begins = new Map();
     this.holder = el("div", { class: "charts" });
     holder.append(this.holder);
     this.lines = new Map();
@@ -405,21 +412,28 @@ export class Curves {
   // `prefix` tells the curves of two runs apart.
   all(curves, prefix = "") {
     for (const key of [...this.lines.keys()]) if (key.startsWith(prefix)) this.lines.delete(key);
-    for (const curve of curves) this.line(curve, prefix).push(curve.points);
+    for (const curve of curves) this.push(curve, prefix);
     this.arrange();
   }
 
   more(curves, prefix = "") {
     const known = this.lines.size;
-    for (const curve of curves) this.line(curve, prefix).push(curve.points);
+    for (const curve of curves) this.push(curve, prefix);
     if (this.lines.size !== known) this.arrange();
     else for (const chart of this.charts.values()) chart.redraw();
+  }
+
+  push(curve, prefix) {
+    const line = this.line(curve, prefix);
+    line.push(curve.points);
+    if (line.times.length > 0) this.begins.set(prefix, Math.min(this.begins.get(prefix) ?? Infinity, line.times[0]));
   }
 
   line(curve, prefix) {
     const key = prefix + curve.name;
     if (!this.lines.has(key)) {
       const line = new Line(key);
+      line.prefix = prefix;
       line.group = Curves.group(curve) + (curve.counts === "epoch" && curve.subject === "loss" ? " by epoch" : "");
       line.unit = curve.counts || "step";
       this.lines.set(key, line);
@@ -441,7 +455,8 @@ export class Curves {
     }
     for (const [name, lines] of groups) {
       if (!this.charts.has(name)) {
-        this.charts.set(name, new Chart(this.holder, { title: name, by: this.way, unit: lines[0].unit }));
+        const begin = this.aligned ? { begin: (line) => this.begins.get(line.prefix) } : {};
+        this.charts.set(name, new Chart(this.holder, { title: name, by: this.way, unit: lines[0].unit, ...begin }));
       }
       this.charts.get(name).set(lines);
     }

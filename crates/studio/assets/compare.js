@@ -19,7 +19,7 @@ export default async function compare(main) {
   const way = el("select", { "aria-label": "Curves over" }, el("option", { value: "step" }, "over steps"), el("option", { value: "time", selected: by === "time" }, "over time"));
   const curves = el("section", {}, el("div", { class: "titled" }, el("h2", {}, "Curves"), way));
   fill(main, facts, curves);
-  const charts = new Curves(curves);
+  const charts = new Curves(curves, true);
   charts.by(by);
   way.addEventListener("change", () => {
     charts.by(way.value);
