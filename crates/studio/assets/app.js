@@ -44,13 +44,15 @@ async function show(moved) {
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  fill(main);
+  // A holder of its own: a page that answers when the next one is there already fills nothing that is seen.
+  const holder = el("div", {});
+  fill(main, holder);
   if (!page) {
     fill(main, el("h1", {}, "There is no such page"));
     return;
   }
   try {
-    const ended = await page(main, await session);
+    const ended = await page(holder, await session);
     if (own === visit) leave = ended || null;
     else ended?.();
   } catch (error) {

@@ -47,25 +47,27 @@ export default async function start(main, session) {
     el("section", {}, el("div", { class: "bar-of" }, el("label", { for: "from" }, "Begin with"), choice, el("span", { class: "states", role: "group", "aria-label": "Show it" }, tabs)), body),
     el("div", { class: "start-bar" }, verdict, button));
 
+  // Whether the form says something that the text does not: numbers that pass through here may lose digits, or a .0.
+  let edited = !(file || key);
   const show = (next) => {
     view = next;
     remember({ by: next });
     tabs.forEach((one) => one.setAttribute("aria-pressed", String(one.id === `by-${next}`)));
     fill(body, next === "form" ? drawForm() : drawText());
-    check(next === "form" ? { values } : { text });
+    check(next === "form" && edited ? { values } : { text });
   };
 
   const drawForm = () => {
     const all = ordered(top, schema);
     const first = FIRST.filter((name) => all.includes(name));
-    const changed = () => later(() => ({ values }));
+    const changed = () => { edited = true; later(() => ({ values })); };
     const of = (names) => el("div", { class: "fields" }, fields(top, schema, values, changed, "f", names));
     const rest = all.filter((name) => !first.includes(name));
     return [of(first), el("details", { class: "more", open: rest.some((name) => name in values) }, el("summary", {}, "All other settings"), of(rest))];
   };
 
   const drawText = () => {
-    const area = el("textarea", { id: "text", rows: "26", spellcheck: "false", "aria-label": "The job file", "aria-describedby": "fault", oninput: () => { text = area.value; later(() => ({ text })); } });
+    const area = el("textarea", { id: "text", rows: "26", spellcheck: "false", "aria-label": "The job file", "aria-describedby": "fault", oninput: () => { text = area.value; edited = false; later(() => ({ text })); } });
     area.value = text;
     return el("div", { class: "field" }, area);
   };

@@ -27,7 +27,7 @@ export default async function workbench(main) {
   // The state is in the address: what is done there, and how it is drawn.
   const kept = query();
   let ops = parse(kept.op) || copy(presets["imagenet-train"]);
-  const draw = { seed: Number(kept.seed) || 1, epoch: Number(kept.epoch) || 0, draws: Number(kept.draws) || 4, exif: kept.exif === "true" };
+  const draw = { seed: kept.seed === undefined ? 1 : Number(kept.seed) || 0, epoch: Number(kept.epoch) || 0, draws: Number(kept.draws) || 4, exif: kept.exif === "true" };
   let timer = 0, asked = 0, over = false, made = null;
 
   const list = el("ol", { class: "ops" });

@@ -14,7 +14,7 @@
 //!
 //! Pictures have the file's version in their address, so a browser keeps them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -37,7 +37,7 @@ use stokehold_loader::input;
 use stokehold_pipeline::{ImageError, probe};
 use stokehold_prepare::{examine, thumbnail};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::StudioError;
 use crate::api::{Answer, Refusal, Shared, Site, act_for, blocking};
@@ -75,7 +75,7 @@ pub struct Data {
     /// The examinations, the last one at the end.
     examined: Mutex<Vec<Arc<Examination>>>,
     /// Who decodes.
-    pub decoding: Semaphore,
+    decoding: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -142,8 +142,17 @@ impl Data {
             places,
             open: Mutex::default(),
             examined: Mutex::default(),
-            decoding: Semaphore::new(DECODING),
+            decoding: Arc::new(Semaphore::new(DECODING)),
         })
+    }
+
+    /// A turn to decode. It is for the work itself, which goes on when whoever asked is gone.
+    ///
+    /// # Errors
+    /// Never, as long as the studio runs.
+    pub async fn turn(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        let turn = Arc::clone(&self.decoding).acquire_owned().await;
+        turn.map_err(|error| Refusal::failed(&error))
     }
 
     /// The folder of a key.
@@ -182,17 +191,31 @@ impl Data {
         roots.into_iter().any(|root| real.starts_with(root))
     }
 
-    /// The first link below a folder that leads out of the given ones.
-    fn leak(&self, folder: &Path) -> Option<PathBuf> {
+    /// Why a folder is not opened as a data set: a link below it leads out of the given folders, or something is no file, and whoever
+    /// opens it may wait for ever. Links to folders are followed, as a data set follows them.
+    fn fault(&self, folder: &Path) -> Option<String> {
+        let shown = |path: &Path| text::short(&path.display().to_string(), NAME);
         let mut folders = vec![folder.to_owned()];
+        let mut seen = HashSet::new();
         while let Some(folder) = folders.pop() {
+            if !folder.canonicalize().is_ok_and(|real| seen.insert(real)) {
+                continue;
+            }
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let Ok(kind) = entry.file_type() else { continue };
                 let path = entry.path();
-                if kind.is_dir() {
-                    folders.push(path);
-                } else if kind.is_symlink() && path.canonicalize().is_ok_and(|real| !self.holds(&real)) {
-                    return Some(path);
+                let Ok(kind) = entry.file_type() else { continue };
+                if kind.is_symlink() && path.canonicalize().is_ok_and(|real| !self.holds(&real)) {
+                    return Some(format!(
+                        "{} leads out of the folders of this studio by a link; name that folder with --data, too",
+                        shown(&path)
+                    ));
+                }
+                match fs::metadata(&path) {
+                    Ok(about) if about.is_dir() => folders.push(path),
+                    Ok(about) if !about.is_file() => {
+                        return Some(format!("{} is no regular file; remove it", shown(&path)));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -210,14 +233,8 @@ impl Data {
             return Ok(Arc::clone(&known.set));
         }
         // Under the lock: two pages that ask at once cause one listing.
-        if let Some(path) = self.leak(&folder) {
-            return Err(Refusal(
-                StatusCode::FORBIDDEN,
-                format!(
-                    "{} leads out of the folders of this studio by a link; name that folder with --data, too",
-                    text::short(&path.display().to_string(), NAME)
-                ),
-            ));
+        if let Some(fault) = self.fault(&folder) {
+            return Err(Refusal(StatusCode::FORBIDDEN, fault));
         }
         let set = Dataset::open(&folder, None, 0).map_err(|error| {
             Refusal(
@@ -488,14 +505,9 @@ struct OfPicture {
 
 /// A picture of a sample; a sample that cannot be shown is no error of the request, and says why.
 async fn picture(State(site): Shared, Query(asked): Query<OfPicture>) -> Result<Response, Refusal> {
-    let own = Arc::clone(&site);
-    let _turn = own
-        .data
-        .decoding
-        .acquire()
-        .await
-        .map_err(|error| Refusal::failed(&error))?;
+    let turn = site.data.turn().await?;
     let made = blocking(move || {
+        let _turn = turn;
         let set = site.data.set(&asked.key)?;
         let bytes = site.data.read(&set, &asked.part, asked.sample)?;
         let side = SIDES[usize::from(asked.large)];

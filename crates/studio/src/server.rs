@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderValue, SET_COOKIE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, SET_COOKIE};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::{Extension, Router};
@@ -253,5 +253,9 @@ fn plain(status: StatusCode, reason: &'static str) -> Response {
     *answer.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(CONTENT_TYPE, text);
+    // Whoever may not ask keeps no connection.
+    answer
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }

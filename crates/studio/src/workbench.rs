@@ -79,14 +79,12 @@ struct Asked {
 }
 
 async fn draw(State(site): Shared, Json(asked): Json<Asked>) -> Answer {
-    let own = Arc::clone(&site);
-    let _turn = own
-        .data
-        .decoding
-        .acquire()
-        .await
-        .map_err(|error| Refusal::failed(&error))?;
-    blocking(move || drawn(&site, &asked)).await?.map(Json)
+    let turn = site.data.turn().await?;
+    let made = blocking(move || {
+        let _turn = turn;
+        drawn(&site, &asked)
+    });
+    made.await?.map(Json)
 }
 
 fn wrong(reason: &dyn std::fmt::Display) -> Refusal {

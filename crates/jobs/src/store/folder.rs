@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::Value;
-use stokehold_base::{lock, whole};
+use stokehold_base::{lock, regular, whole};
 
 use super::record::RUNNER_DIED;
 use super::{FinalMetric, Record};
@@ -51,7 +51,7 @@ impl Folder {
 
     pub(super) fn parse<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T, JobError> {
         let path = self.file(name);
-        let text = fs::read(&path).map_err(JobError::io(&path))?;
+        let text = regular::read(&path).map_err(JobError::io(&path))?;
         serde_json::from_slice(&text).map_err(|error| JobError::File {
             path,
             line: Some(error.line()),
@@ -69,7 +69,7 @@ impl Folder {
 
     /// The last line that its runner printed, which is why it could not begin.
     pub(super) fn last_words(&self) -> Option<String> {
-        let said = fs::read(self.file("runner.log")).ok()?;
+        let said = regular::read(&self.file("runner.log")).ok()?;
         let said = String::from_utf8_lossy(&said);
         let last = said.lines().map(str::trim).rfind(|line| !line.is_empty())?;
         Some(last.to_owned())
@@ -79,7 +79,7 @@ impl Folder {
     /// has all values.
     pub(super) fn metrics(&self) -> Vec<FinalMetric> {
         let read = || {
-            let mut file = File::open(self.file(METRICS))?;
+            let mut file = regular::open(&self.file(METRICS))?;
             let end = file.metadata()?.len();
             file.seek(SeekFrom::Start(end.saturating_sub(TAIL)))?;
             let mut bytes = Vec::new();
@@ -99,7 +99,7 @@ impl Folder {
     }
 
     pub fn kill_wanted(&self) -> bool {
-        fs::read(self.file("stop")).is_ok_and(|text| text == KILL)
+        regular::read(&self.file("stop")).is_ok_and(|text| text == KILL)
     }
 
     pub fn interruption_wanted(&self) -> bool {
