@@ -309,7 +309,9 @@ fn a_submission_that_leaves_it_open_says_the_command_that_tries_again() {
     let (code, heard) = Running::start(&stub, &["run", "job.toml", "--name", "flowers-1"]).ended();
     assert_eq!(code, 2, "{heard}");
     assert!(
-        heard.contains("`stokehold job logs -f flowers-1 --on sagemaker` follows it if it is yours"),
+        heard.contains(
+            "`stokehold job logs -f flowers-1 --on sagemaker --region eu-west-1` follows it if it is yours"
+        ),
         "{heard}"
     );
     assert_eq!(asked(&stub, "CreateTrainingJob"), 0);

@@ -276,6 +276,18 @@ impl Metric {
     }
 }
 
+/// Whether a value of a job file is not what the file says: numbers that are none, and dates.
+fn is_lost(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().any(is_lost),
+        Value::Object(values) => values
+            .iter()
+            .any(|(name, value)| name == "$__toml_private_datetime" || is_lost(value)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
 impl Job {
     /// A job that runs an entry point, with the defaults of a job file for everything else.
     pub fn new(entry_point: EntryPoint) -> Self {
@@ -355,6 +367,16 @@ impl Job {
                 reason: error.message().to_owned(),
             }
         })?;
+        // What TOML has and JSON lacks has become null and a table by now.
+        if let Some((name, _)) = job.hyperparameters.iter().find(|(_, value)| is_lost(value)) {
+            return Err(JobError::File {
+                path: path.to_owned(),
+                line: None,
+                reason: format!(
+                    "hyperparameters.{name} is nan, inf or a date, which a script's arguments cannot hold; write it as a text, \"inf\""
+                ),
+            });
+        }
         Ok(job.within(path.parent().unwrap_or(Path::new(""))))
     }
 
@@ -753,6 +775,22 @@ mod tests {
             .map(|name| shown.environment[*name].as_str())
             .collect();
         assert_eq!(kept, ["false", "http://127.0.0.1:9000/a:b@c", "1"]);
+    }
+
+    #[test]
+    fn what_no_argument_can_hold_is_refused() {
+        for value in ["nan", "[1.0, inf]", "{ a = 2020-01-01 }", "2020-01-01"] {
+            let text = format!("entry-point = \"a.py\"\n[hyperparameters]\nx = {value}\n");
+            let error = Job::parse(&text, Path::new("job.toml")).unwrap_err().to_string();
+            assert!(error.contains("hyperparameters.x"), "{value}: {error}");
+        }
+        assert!(
+            Job::parse(
+                "entry-point = \"a.py\"\n[hyperparameters]\nx = \"inf\"\n",
+                Path::new("job.toml")
+            )
+            .is_ok()
+        );
     }
 
     #[test]

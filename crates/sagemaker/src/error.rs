@@ -21,12 +21,16 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// What follows or shows it.
+    /// What follows or shows it in a region.
     #[must_use]
-    pub fn followed(self, name: &str) -> String {
+    pub fn followed(self, name: &str, region: &str) -> String {
         match self {
-            Self::TrainingJob => format!("`stokehold job logs -f {name} --on sagemaker` follows it"),
-            Self::TuningJob => format!("`stokehold tune status {name} --on sagemaker` shows it"),
+            Self::TrainingJob => {
+                format!("`stokehold job logs -f {name} --on sagemaker --region {region}` follows it")
+            }
+            Self::TuningJob => {
+                format!("`stokehold tune status {name} --on sagemaker --region {region}` shows it")
+            }
             Self::TransformJob | Self::Model => "SageMaker's console shows it".to_owned(),
         }
     }
@@ -66,7 +70,7 @@ pub enum SageMakerError {
     /// Another job has this name.
     #[error(
         "there is a {what} {name} in {region} already; {} if it is yours, or choose another name (names are never free again)",
-        what.followed(name)
+        what.followed(name, region)
     )]
     NameTaken {
         /// What there is.
@@ -126,7 +130,7 @@ pub enum SageMakerError {
     /// The request may have arrived, and the service could not be asked whether it did.
     #[error(
         "whether {what} {name} was created in {region} is not known: {reason}; {} if it was; to try again, give the same name: \
-         there is never a second one of it", what.followed(name)
+         there is never a second one of it", what.followed(name, region)
     )]
     Unclear {
         /// What was asked for.
@@ -143,11 +147,13 @@ pub enum SageMakerError {
     Source(std::io::Error),
     /// The job goes on, and its lines or its state cannot be followed.
     #[error(
-        "{source}; job {name} goes on, and `stokehold job logs -f {name} --on sagemaker` follows it again"
+        "{source}; job {name} goes on, and `stokehold job logs -f {name} --on sagemaker --region {region}` follows it again"
     )]
     Follow {
         /// The job.
         name: String,
+        /// Its region.
+        region: String,
         /// Why.
         source: Box<SageMakerError>,
     },

@@ -52,6 +52,7 @@ pub fn follow(
         error @ SageMakerError::NoSuchJob { .. } => error,
         error => SageMakerError::Follow {
             name: name.to_owned(),
+            region: client.region().to_owned(),
             source: Box::new(error),
         },
     };

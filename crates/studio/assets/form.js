@@ -7,7 +7,8 @@ export function resolved(schema, root) {
   let own = schema === true ? {} : schema;
   while (own.$ref) {
     const { $ref, ...rest } = own;
-    const target = $ref.slice(2).split("/").reduce((at, name) => at[name], root);
+    // "#" is the schema itself.
+    const target = $ref.slice(2).split("/").filter(Boolean).reduce((at, name) => at[name], root);
     // What stands beside a reference adds to it.
     own = { ...target, ...rest, properties: target.properties || rest.properties ? { ...target.properties, ...rest.properties } : undefined };
   }

@@ -9,6 +9,7 @@ import { say } from "./app.js";
 
 // Between two looks at verdict and heat map of a run that goes on.
 const JUDGE = 5000;
+const DETAILS = 15000;
 const LINES = 5000;
 
 export default async function run(main) {
@@ -137,7 +138,7 @@ export default async function run(main) {
   }
   const later = () => { timer = setTimeout(() => (document.hidden ? later() : judge()), JUDGE); };
   // Of a job that has just begun, recording and log come later than the page.
-  let recorded = about.has_recording;
+  let recorded = about.has_recording, detailed = Date.now();
   if (recorded) judge();
   let lines = null;
   const ended = follow({ view: "run", key }, {
@@ -151,13 +152,17 @@ export default async function run(main) {
       recorded ||= Boolean(begins);
       heat.hidden = !recorded;
       const ends = was === "running" && row.state !== "running";
-      if (begins || (ends && recorded)) {
+      const again = was !== "running" && row.state === "running";
+      if (begins || ((ends || again) && recorded)) {
         clearTimeout(timer);
         // A recorder writes its last samples after the state.
         timer = setTimeout(judge, ends ? 1500 : 0);
       }
-      // Results, states and files are there when it has ended.
-      if (ends) ask("/api/run", { key }).then((about) => over || fill(facts, details(about)), () => {});
+      // Results, states and files come with its end, and before it with its checkpoints.
+      if (ends || again || (row.state === "running" && Date.now() - detailed > DETAILS && !facts.contains(document.activeElement))) {
+        detailed = Date.now();
+        ask("/api/run", { key }).then((about) => over || fill(facts, details(about)), () => {});
+      }
     },
     curves(news) {
       empty.hidden = true;

@@ -28,7 +28,7 @@ export default async function start(main, session) {
   const button = el("button", { type: "button", class: "go", id: "start", disabled: true }, "Start the job");
   const verdict = el("div", { class: "verdict-of", id: "fault", role: "status" });
   const body = el("div", {});
-  const tab = (name, word) => el("button", { type: "button", id: `by-${name}`, "aria-pressed": "false", onclick: () => show(name) }, word);
+  const tab = (name, word) => el("button", { type: "button", id: `by-${name}`, "aria-pressed": "false", onclick: () => turn(name) }, word);
   const tabs = [tab("form", "As a form"), tab("text", "As a file")];
 
   const choice = el("select", { id: "from", "aria-label": "Begin with", onchange: (event) => go(event.target.value) },
@@ -55,6 +55,15 @@ export default async function start(main, session) {
     tabs.forEach((one) => one.setAttribute("aria-pressed", String(one.id === `by-${next}`)));
     fill(body, next === "form" ? drawForm() : drawText());
     check(next === "form" && edited ? { values } : { text });
+  };
+
+  // What was typed last is judged before it is shown in the other way; a text that cannot be read has no form.
+  const turn = async (next) => {
+    if (next === view) return;
+    clearTimeout(timer);
+    if (view === "text" && !(await check({ text }))) return;
+    if (view === "form" && edited) await check({ values });
+    show(next);
   };
 
   const drawForm = () => {
@@ -88,6 +97,7 @@ export default async function start(main, session) {
       if (what.text !== undefined && judged.values) values = judged.values;
       mark(judged.fault);
       button.disabled = judged.fault !== null;
+      return what.text === undefined || Boolean(judged.values);
     } catch (error) {
       if (own === asked && !over) fill(verdict, el("p", { class: "why" }, error.message));
     }

@@ -35,8 +35,9 @@ pub fn of_sagemaker(client: &Client, name: &str, into: &Path) -> Result<ExitCode
     let job = client.describe(name)?;
     if !job.training_job_status.is_final() {
         return Err(Usage(format!(
-            "job {name} is {}, and its model is there at its end; wait for it with `stokehold job wait {name} --on sagemaker`",
-            job.secondary_status
+            "job {name} is {}, and its model is there at its end; wait for it with `stokehold job wait {name} --on sagemaker --region {}`",
+            job.secondary_status,
+            client.region()
         ))
         .into());
     }

@@ -149,7 +149,7 @@ fn a_name_that_another_job_has_is_said_to_be_taken() {
     let text = found.to_string();
     assert!(
         text.contains("choose another name")
-            && text.contains("`stokehold job logs -f flowers-1 --on sagemaker` follows it if it is yours"),
+            && text.contains("`stokehold job logs -f flowers-1 --on sagemaker --region eu-west-1` follows it if it is yours"),
         "{text}"
     );
     assert_eq!(stub.operations(), ["CreateTrainingJob"]);
@@ -190,9 +190,9 @@ fn a_network_that_goes_down_leaves_a_job_or_none_and_says_which() {
     let found = stub.client(SHORT).create(&small()).unwrap_err();
     assert!(matches!(found, SageMakerError::Unclear { .. }), "{found}");
     assert!(
-        found
-            .to_string()
-            .contains("`stokehold job logs -f flowers-1 --on sagemaker` follows it if it was"),
+        found.to_string().contains(
+            "`stokehold job logs -f flowers-1 --on sagemaker --region eu-west-1` follows it if it was"
+        ),
         "{found}"
     );
     assert!(!found.is_input());
