@@ -83,6 +83,8 @@ export default async function start(main, session) {
 
   const later = (what) => {
     clearTimeout(timer);
+    // An answer about what was there before says nothing any more.
+    asked += 1;
     button.disabled = true;
     timer = setTimeout(() => check(what()), PAUSE);
   };

@@ -333,7 +333,7 @@ fn where_nobody_answers_it_is_said_what_is_known() {
     assert!(
         error
             .to_string()
-            .contains("`stokehold tune status flowers-0123abcd --on sagemaker`"),
+            .contains("`stokehold tune status flowers-0123abcd --on sagemaker --region eu-west-1`"),
         "{error}"
     );
 }
