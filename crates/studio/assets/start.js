@@ -96,7 +96,8 @@ export default async function start(main, session) {
       const judged = await act("/api/start/check", { ...what, ...from });
       if (own !== asked || over) return;
       text = judged.text || text;
-      if (what.text !== undefined && judged.values) values = judged.values;
+      // The fields of a form that is shown change the values that they were drawn with.
+      if (view === "text" && what.text !== undefined && judged.values) values = judged.values;
       mark(judged.fault);
       button.disabled = judged.fault !== null;
       return what.text === undefined || Boolean(judged.values);
