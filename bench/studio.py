@@ -122,10 +122,12 @@ def main():
             studio.wait()
 
 
-def ended(work, name):
+def wait_for(work, name):
+    """Until the job has ended and its recording is whole."""
     record = work / "jobs" / name / "state.json"
-    found = json.loads(record.read_text()) if record.exists() else {}
-    return found.get("status") in ("Completed", "Failed", "Stopped")
+    while json.loads(record.read_text()).get("status") not in ("Completed", "Failed", "Stopped"):
+        time.sleep(1)
+    time.sleep(5)
 
 
 def story(browser, link, work, out):
@@ -140,9 +142,7 @@ def story(browser, link, work, out):
     browser.until("its page", "location.pathname === '/run'")
     time.sleep(40)
     browser.picture(out / "2-slow.png")
-    while not ended(work, "one-worker"):
-        time.sleep(1)
-    time.sleep(5)
+    wait_for(work, "one-worker")
     browser.go(f"{host}/run?key=jobs/one-worker")
     browser.until("the end", "document.getElementById('clone')")
     time.sleep(3)
@@ -159,9 +159,7 @@ def story(browser, link, work, out):
     browser.picture(out / "4-copy.png")
     browser.click("#start")
     browser.until("its page", "location.pathname === '/run' && location.search.includes('eight')")
-    while not ended(work, "eight-workers"):
-        time.sleep(1)
-    time.sleep(5)
+    wait_for(work, "eight-workers")
     browser.go(f"{host}/compare?keys=jobs/one-worker//jobs/eight-workers")
     browser.until("both", "document.querySelector('main canvas, main table')")
     time.sleep(3)
