@@ -74,7 +74,6 @@
 //!     program: None,
 //!     listen: "127.0.0.1:0".to_owned(),
 //!     read_only: true,
-//!     program: None,
 //!     tls: None,
 //! })?;
 //! println!("{}", studio.link());
