@@ -151,7 +151,7 @@ impl fmt::Display for CachePlace {
 }
 
 /// The usual share of the process's CPU time that packing takes when no core is idle.
-pub const SHARE: f64 = 0.03;
+pub const SHARE: f64 = 0.02;
 
 /// What a cache has done since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,8 +17,11 @@ use crate::pace::Pace;
 use crate::segment::Key;
 use crate::store::{Added, Store};
 
-/// The most bytes of files that wait in memory. Beyond that only a sample's number waits, and its file is read again.
+/// The most bytes of files from a network that wait in memory. Beyond that only a sample's number waits, and its file is read again.
 const WAITING: usize = 64 << 20;
+/// How many of the samples whose numbers wait are candidates for the next one: those that were read last. The system still has their
+/// files in memory.
+const NEAR: usize = 1024;
 /// How often a thread looks whether it may go on.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for the threads at the end.
@@ -143,11 +146,13 @@ impl Packing {
         self.shared.refuse(progress, sample);
     }
 
-    /// Has a sample packed whose file was just read.
+    /// Has a sample packed whose file was just read. A file of this machine is not copied: that costs the loader more than it costs
+    /// the packing thread to read it again.
     pub fn offer(&self, waiting: Waiting, key: Key, file: &[u8]) {
         // Copied without the lock, which other loader threads wait for.
         let fits = |queue: &Queue| queue.bytes + file.len() <= WAITING;
-        let copy = fits(&self.shared.queue()).then(|| file.to_vec());
+        let distant = waiting.progress.source().reach() > 0;
+        let copy = (distant && fits(&self.shared.queue())).then(|| file.to_vec());
         {
             let mut queue = self.shared.queue();
             match copy {
@@ -284,8 +289,8 @@ impl Shared {
         !self.stops()
     }
 
-    /// The next one. Files that are still in memory go first, in order. Otherwise the sample is random, so that two processes that read
-    /// the same samples in the same order rarely pack the same one.
+    /// The next one. Files that are in memory go first, in order. Otherwise the sample is a random one of those that were read last, so
+    /// that two processes that read the same samples in the same order rarely pack the same one.
     fn next(&self) -> Option<(Waiting, Option<Fresh>)> {
         let mut queue = self.queue();
         if let Some((waiting, fresh)) = queue.fresh.pop_front() {
@@ -296,7 +301,8 @@ impl Shared {
             return None;
         }
         queue.draws = mix(queue.draws ^ u64::from(std::process::id()));
-        let any = (queue.draws % queue.later.len() as u64) as usize;
+        let near = queue.later.len().min(NEAR);
+        let any = queue.later.len() - near + (queue.draws % near as u64) as usize;
         Some((queue.later.swap_remove(any), None))
     }
 
