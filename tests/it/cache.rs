@@ -89,6 +89,14 @@ fn a_training_is_the_same_with_a_cache_in_every_state() {
     if packs() {
         assert!(summary["cache"]["hits"].as_u64().unwrap() > 0, "{summary}");
     }
+    // A run that had a cache goes on without one.
+    let mut command = stokehold(dir);
+    command.args(["train", "--resume", "runs/first", "--epochs", "3", "--no-cache"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let summary = fs::read_to_string(dir.join("runs/first/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert!(summary.get("cache").is_none(), "{summary}");
     // Of the environment, and damaged in the middle of every file.
     for entry in fs::read_dir(dir.join("kept")).unwrap() {
         let path = entry.unwrap().path();

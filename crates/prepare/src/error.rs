@@ -14,7 +14,10 @@ pub enum PrepareError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The data set is a prepared one.
-    #[error("{}: these are shards already; give the folder of images that they were made of", path.display())]
+    #[error(
+        "{}: these are shards already; give the folder of images that they were made of, or unpack them to files first \
+         (prepare SHARDS --extract DIR)", path.display()
+    )]
     PreparedAlready {
         /// The data set's folder.
         path: PathBuf,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use stokehold_page::words::plural;
 use stokehold_prepare::{Findings, Lost, PrepareError, Progress, Report};
 use stokehold_storage::Source;
 use stokehold_storage::shard::{Manifest, ShardFolder};
@@ -110,17 +111,18 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
     }
     writeln!(
         to,
-        "{}: {samples} images {}, {files} {}, {}",
+        "{}: {} {}, {}, {}",
         out.display(),
+        plural(samples, "image"),
         match &manifest.pixels {
-            None => format!("in {} classes", manifest.classes.len()),
-            Some(pixels) => format!("with masks of {} classes", pixels.names.len()),
+            // A folder of images has one class, without a name.
+            None if manifest.classes == [""] => "without classes".to_owned(),
+            None => format!("in {}", plural(manifest.classes.len(), "class")),
+            Some(pixels) => format!("with masks of {}", plural(pixels.names.len(), "class")),
         },
-        match (files, manifest.format == Manifest::TAR) {
-            (1, true) => "tar file",
-            (_, true) => "tar files",
-            (1, false) => "shard",
-            (_, false) => "shards",
+        match manifest.format == Manifest::TAR {
+            true => plural(files, "tar file"),
+            false => plural(files, "shard"),
         },
         manifest.prepared
     )?;

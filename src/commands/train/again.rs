@@ -52,6 +52,7 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
             "epochs" => config.epochs = own.epochs,
             "device" => config.device = own.device,
             "workers" => config.workers = own.workers,
+            "no_cache" => config.cache = None,
             "cache_share" => config.cache_share = own.cache_share,
             "loader" => config.servers.clone_from(&own.servers),
             "prefetch" => config.prefetch = own.prefetch,
