@@ -64,6 +64,20 @@ pub struct Service {
     secrets: Secrets,
 }
 
+/// What the names of a region's servers end with, as botocore's `partitions.json` has it.
+fn domain(region: &str) -> &'static str {
+    const OTHERS: [(&str, &str); 6] = [
+        ("cn-", "amazonaws.com.cn"),
+        ("eusc-", "amazonaws.eu"),
+        ("us-iso-", "c2s.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov"),
+        ("us-isof-", "csp.hci.ic.gov"),
+        ("eu-isoe-", "cloud.adc-e.uk"),
+    ];
+    let own = OTHERS.iter().find(|(start, _)| region.starts_with(start));
+    own.map_or("amazonaws.com", |(_, domain)| domain)
+}
+
 impl Service {
     /// Opens a service. Credentials, region and endpoint come from where buckets have them; `region` goes before.
     ///
@@ -79,6 +93,7 @@ impl Service {
         let region = region
             .map(str::to_owned)
             .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Region))
+            .filter(|region| !region.is_empty())
             .ok_or_else(|| {
                 let reason = "there is no region; give one, in AWS_REGION or in the profile";
                 ObjectError::new(name, Cause::BadUri, reason)
@@ -92,10 +107,7 @@ impl Service {
             .filter(|address| !address.is_empty());
         let address = own
             .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint))
-            .unwrap_or_else(|| {
-                let china = if region.starts_with("cn-") { ".cn" } else { "" };
-                format!("https://{}.{region}.amazonaws.com{china}", api.host)
-            });
+            .unwrap_or_else(|| format!("https://{}.{region}.{}", api.host, domain(&region)));
         let wrong = |reason: String| ObjectError::new(name, Cause::BadUri, reason);
         let url = reqwest::Url::parse(&address).map_err(|error| {
             wrong(format!(

@@ -64,11 +64,13 @@ impl CreateTrainingJob {
                 self.role_arn
             ),
         )?;
+        let image = &self.algorithm_specification.training_image;
         require(
-            !self.algorithm_specification.training_image.is_empty(),
+            !image.is_empty(),
             "AlgorithmSpecification.TrainingImage",
             "there is no image; name one in a registry".to_owned(),
         )?;
+        check_text(image, 255, LINE, "AlgorithmSpecification.TrainingImage")?;
         let metrics = &self.algorithm_specification.metric_definitions;
         bounded(
             metrics.len(),
@@ -83,26 +85,26 @@ impl CreateTrainingJob {
                 &member,
                 "a metric has a name and an expression; give both".to_owned(),
             )?;
-            bounded(
-                metric.name.chars().count(),
-                255,
-                &member,
-                "characters in its name",
-            )?;
-            bounded(
-                metric.regex.chars().count(),
-                500,
-                &member,
-                "characters in its expression",
-            )?;
+            check_text(&metric.name, 255, LINE, &format!("{member}, its name"))?;
+            check_text(&metric.regex, 500, LINE, &member)?;
         }
         let machines = &self.resource_config;
         check_machines(machines)?;
         require(
-            machines.volume_size_in_gb > 0,
+            (1..=MOST_GIGABYTES).contains(&machines.volume_size_in_gb),
             "ResourceConfig.VolumeSizeInGB",
-            "is 0; ask for at least 1 GB".to_owned(),
+            format!(
+                "is {}; ask for 1 to {MOST_GIGABYTES} GB",
+                machines.volume_size_in_gb
+            ),
         )?;
+        let keys = [
+            ("ResourceConfig.VolumeKmsKeyId", &machines.volume_kms_key_id),
+            ("OutputDataConfig.KmsKeyId", &self.output_data_config.kms_key_id),
+        ];
+        for (member, key) in keys {
+            check_text(key.as_deref().unwrap_or_default(), 2048, KEY, member)?;
+        }
         if let Some(seconds) = machines.keep_alive_period_in_seconds {
             let member = "ResourceConfig.KeepAlivePeriodInSeconds";
             require(
@@ -118,9 +120,12 @@ impl CreateTrainingJob {
         }
         let time = &self.stopping_condition;
         require(
-            time.max_runtime_in_seconds > 0,
+            (1..=MOST_SECONDS).contains(&time.max_runtime_in_seconds),
             "StoppingCondition.MaxRuntimeInSeconds",
-            "is 0; allow at least 1 s".to_owned(),
+            format!(
+                "is {}; allow 1 to {MOST_SECONDS} s (28 days)",
+                time.max_runtime_in_seconds
+            ),
         )?;
         let least = time.max_runtime_in_seconds;
         let (is_right, reason) = match (self.enable_managed_spot_training, time.max_wait_time_in_seconds) {
@@ -138,22 +143,13 @@ impl CreateTrainingJob {
 
         bounded(self.hyper_parameters.len(), 100, "HyperParameters", "entries")?;
         for (key, value) in &self.hyper_parameters {
-            bounded(
-                key.chars().count(),
-                256,
-                &format!("HyperParameters.{key}"),
-                "characters in its name",
-            )?;
-            bounded(
-                value.chars().count(),
-                2500,
-                &format!("HyperParameters.{key}"),
-                "characters as JSON",
-            )?;
+            let member = format!("HyperParameters.{}", key.escape_debug());
+            check_text(key, 256, LINE, &format!("{member}, its name"))?;
+            check_text(value, 2500, LINE, &member)?;
         }
         bounded(self.environment.len(), 100, "Environment", "entries")?;
         for (key, value) in &self.environment {
-            let member = format!("Environment.{key}");
+            let member = format!("Environment.{}", key.escape_debug());
             let is_variable = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                 && !key.is_empty()
                 && !key.starts_with(|c: char| c.is_ascii_digit());
@@ -168,7 +164,7 @@ impl CreateTrainingJob {
         bounded(self.input_data_config.len(), 20, "InputDataConfig", "channels")?;
         let mut names = BTreeSet::new();
         for channel in &self.input_data_config {
-            let member = format!("InputDataConfig.{}", channel.channel_name);
+            let member = format!("InputDataConfig.{}", channel.channel_name.escape_debug());
             let is_channel = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
             require(
                 (1..=64).contains(&channel.channel_name.len())
@@ -181,9 +177,11 @@ impl CreateTrainingJob {
                 &member,
                 "there are two channels of this name; rename one".to_owned(),
             )?;
+            let content = channel.content_type.as_deref().unwrap_or_default();
+            check_text(content, 256, LINE, &format!("{member}.ContentType"))?;
             match &channel.data_source {
                 DataSource::S3DataSource(objects) => {
-                    require(is_s3(&objects.s3_uri), &member, no_s3(&objects.s3_uri))?;
+                    check_uri(&objects.s3_uri, &member)?;
                     bounded(objects.attribute_names.len(), 16, &member, "attributes")?;
                     let groups = &machines.instance_groups;
                     let is_group =
@@ -199,6 +197,20 @@ impl CreateTrainingJob {
                     )?;
                 }
                 DataSource::FileSystemDataSource(files) => {
+                    check_text(&files.directory_path, 4096, LINE, &member)?;
+                    let id = &files.file_system_id;
+                    let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+                    let number = id.strip_prefix("fs-");
+                    require(
+                        number.is_some_and(|digits| {
+                            (8..=18).contains(&digits.len()) && digits.chars().all(is_digit)
+                        }),
+                        &member,
+                        format!(
+                            "'{}' is no file system; give its whole ID, such as fs-0123456789abcdef0",
+                            id.escape_debug()
+                        ),
+                    )?;
                     require(
                         files.directory_path.starts_with('/'),
                         &member,
@@ -227,33 +239,105 @@ impl CreateTrainingJob {
                 "VpcConfig.Subnets",
                 format!("has {subnets} subnets; give 1 to 16"),
             )?;
+            for (member, ids) in [
+                ("VpcConfig.SecurityGroupIds", &network.security_group_ids),
+                ("VpcConfig.Subnets", &network.subnets),
+            ] {
+                for id in ids {
+                    require(!id.is_empty(), member, "has an empty one; give its ID".to_owned())?;
+                    check_text(id, 32, HYPHENS, member)?;
+                }
+            }
         }
         bounded(self.tags.len(), 50, "Tags", "labels")?;
         for tag in &self.tags {
-            let member = format!("Tags.{}", tag.key);
+            let member = format!("Tags.{}", tag.key.escape_debug());
             require(
                 !tag.key.is_empty(),
                 &member,
                 "a label has no key; give one".to_owned(),
             )?;
-            bounded(tag.key.chars().count(), 128, &member, "characters in its key")?;
-            bounded(tag.value.chars().count(), 256, &member, "characters")?;
+            check_text(&tag.key, 128, LABEL, &format!("{member}, its key"))?;
+            check_text(&tag.value, 256, LABEL, &member)?;
+            require(
+                !tag.key.to_ascii_lowercase().starts_with("aws:"),
+                &member,
+                "AWS gives labels that begin with aws: itself; rename it".to_owned(),
+            )?;
         }
         check_hyperparameters(&self.hyper_parameters)?;
         check_tags(&self.tags)?;
         let output = &self.output_data_config.s3_output_path;
-        require(is_s3(output), "OutputDataConfig.S3OutputPath", no_s3(output))?;
+        check_uri(output, "OutputDataConfig.S3OutputPath")?;
         if let Some(checkpoints) = &self.checkpoint_config {
-            require(
-                is_s3(&checkpoints.s3_uri),
-                "CheckpointConfig.S3Uri",
-                no_s3(&checkpoints.s3_uri),
-            )?;
+            check_uri(&checkpoints.s3_uri, "CheckpointConfig.S3Uri")?;
         }
         self.profiler_config
             .as_ref()
             .map_or(Ok(()), ProfilerConfig::check)
     }
+}
+
+/// Characters that a member takes, and what they are called.
+type Characters = (fn(char) -> bool, &'static str);
+
+/// What a dot stands for in the service's own patterns.
+const LINE: Characters = (
+    |c| !matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'),
+    "characters of one line",
+);
+const KEY: Characters = (
+    |c| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '_' | '-'),
+    "letters, digits and : / _ -",
+);
+const HYPHENS: Characters = (
+    |c| c.is_ascii_alphanumeric() || c == '-',
+    "letters, digits and hyphens",
+);
+const LABEL: Characters = (
+    |c| {
+        c.is_alphanumeric()
+            || c.is_whitespace() && !c.is_control()
+            || matches!(c, '_' | '.' | ':' | '/' | '=' | '+' | '-' | '@')
+    },
+    "letters, digits, spaces and _ . : / = + - @",
+);
+
+/// EBS has no larger disks.
+const MOST_GIGABYTES: u32 = 16_384;
+/// No training job runs longer.
+const MOST_SECONDS: u32 = 28 * 24 * 3600;
+
+/// A text is not longer than the service takes, and of its characters. The text is not repeated: it may be a secret.
+fn check_text(
+    text: &str,
+    most: usize,
+    (is_right, words): Characters,
+    member: &str,
+) -> Result<(), RequestError> {
+    let length = text.chars().count();
+    let reason = if length > most {
+        format!("has {length} characters; SageMaker takes at most {most}")
+    } else if let Some(wrong) = text.chars().find(|c| !is_right(*c)) {
+        format!("has {wrong:?}; SageMaker takes {words}")
+    } else {
+        return Ok(());
+    };
+    Err(RequestError {
+        member: member.to_owned(),
+        reason,
+    })
+}
+
+/// An address in a bucket.
+fn check_uri(uri: &str, member: &str) -> Result<(), RequestError> {
+    if !is_s3(uri) {
+        return Err(RequestError {
+            member: member.to_owned(),
+            reason: no_s3(uri),
+        });
+    }
+    check_text(uri, 1024, LINE, member)
 }
 
 /// Whether this is a name of at most so many letters, digits, and hyphens between them.
@@ -271,11 +355,8 @@ impl ProfilerConfig {
     /// There is no place for what is recorded, or the interval is none of Debugger's.
     pub fn check(&self) -> Result<(), RequestError> {
         let uri = self.s3_output_path.as_deref();
-        if !uri.map_or(self.disable_profiler, is_s3) {
-            return Err(RequestError {
-                member: "ProfilerConfig.S3OutputPath".to_owned(),
-                reason: no_s3(uri.unwrap_or_default()),
-            });
+        if uri.is_some() || !self.disable_profiler {
+            check_uri(uri.unwrap_or_default(), "ProfilerConfig.S3OutputPath")?;
         }
         match self.profiling_interval_in_milliseconds {
             Some(interval) if !INTERVALS.contains(&interval) => Err(RequestError {
@@ -315,7 +396,8 @@ fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
     let mut names = BTreeSet::new();
     for group in groups {
         let name = &group.instance_group_name;
-        let member = format!("InstanceGroups.{name}");
+        let member = format!("InstanceGroups.{}", name.escape_debug());
+        check_text(name, 64, LINE, &format!("ResourceConfig.{member}"))?;
         if !(1..=64).contains(&name.chars().count()) {
             return wrong(&member, "the name of a group has 1 to 64 characters".to_owned());
         }
@@ -383,15 +465,18 @@ pub(crate) fn is_role(arn: &str) -> bool {
     let [start, partition, service, region, account, resource] = parts[..] else {
         return false;
     };
+    let is_part = |part: &str| part.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let is_named = |c: char| c.is_ascii_alphanumeric() || "_+=,.@-/".contains(c);
     start == "arn"
-        && partition.starts_with("aws")
+        && arn.len() <= 2048
+        && partition.strip_prefix("aws").is_some_and(is_part)
         && service == "iam"
         && region.is_empty()
         && account.len() == 12
         && account.chars().all(|c| c.is_ascii_digit())
         && resource
             .strip_prefix("role/")
-            .is_some_and(|name| !name.is_empty())
+            .is_some_and(|name| !name.is_empty() && name.chars().all(is_named))
 }
 
 /// Whether this is `s3://BUCKET` or below.

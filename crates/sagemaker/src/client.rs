@@ -79,7 +79,7 @@ struct Trouble {
     is_passing: bool,
     /// Whether it may have been carried out.
     may_be_done: bool,
-    /// Whether it may still be on its way: no answer came.
+    /// Whether it may still be on its way, or not be seen yet: no answer came, or none that can be read.
     is_lost: bool,
 }
 
@@ -195,7 +195,8 @@ impl Slot {
                 reason: format!("the answer is not what the API promises: {error}"),
                 is_passing: false,
                 may_be_done: true,
-                is_lost: false,
+                // SageMaker may not know yet of what it has just made.
+                is_lost: true,
             });
         }
         Err(refusal(answer.status, &answer.body))
@@ -278,9 +279,18 @@ fn refusal(status: u16, body: &[u8]) -> Trouble {
     let message = [text("message"), text("Message")].concat();
     let is_throttled = status == 429
         || code.starts_with("Throttl")
-        || matches!(code, "TooManyRequestsException" | "RequestLimitExceeded")
+        || matches!(
+            code,
+            "TooManyRequestsException"
+                | "RequestLimitExceeded"
+                | "RequestThrottled"
+                | "RequestThrottledException"
+                | "SlowDown"
+                | "BandwidthLimitExceeded"
+                | "PriorRequestNotComplete"
+        )
         || message == "Rate exceeded";
-    let is_failure = status >= 500;
+    let is_failure = status >= 500 || status == 408 || code.starts_with("RequestTimeout");
     let reason = match message.split_whitespace().collect::<Vec<_>>().join(" ") {
         empty if empty.is_empty() => format!("HTTP status {status} without a message"),
         message => message,

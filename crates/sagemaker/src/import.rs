@@ -151,6 +151,8 @@ struct Draft {
     /// The first lines.
     heading: Vec<String>,
     remarks: Vec<(Part, String)>,
+    /// What the job reads or is, and this file does not have: a sentence each, what to write.
+    lost: Vec<String>,
 }
 
 impl Draft {
@@ -164,6 +166,7 @@ impl Draft {
             region: None,
             heading: Vec::new(),
             remarks: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -191,12 +194,22 @@ impl Draft {
             .and_then(|table| Channel::deserialize(table).map_err(|error| error.to_string()));
         if let Err(reason) = is_right {
             let text = format!("{name} = {}: {}", channel.uri, reason.trim());
+            self.lost.push(format!("write channel {name}: {}", reason.trim()));
             return self.remark(Part::Channels, text);
         }
         self.job.channels.insert(name.to_owned(), channel);
         if let Some(place) = place {
             self.sagemaker().channels.insert(name.to_owned(), place);
         }
+    }
+
+    /// A label, unless it looks like a secret.
+    fn label(&mut self, key: &str, value: String) {
+        if is_secret(key, &value) {
+            let text = format!("label {key} = \"..\": its value looks like a secret and is not written out");
+            return self.remark(Part::SageMaker, text);
+        }
+        self.sagemaker().tags.insert(key.to_owned(), value);
     }
 
     /// Variables; those that look like secrets become remarks without their values.
@@ -237,8 +250,8 @@ impl Draft {
     fn finish(mut self) -> Imported {
         let remarks = self.remarks.len();
         let text = self.text();
-        let (here, there) = problems(&text, self.region.as_deref(), self.has_entry_point, self.has_role);
-        let runs_here = here.is_none();
+        let (here, there) = self.problems(&text);
+        let runs_here = here.is_empty();
         let problems: Vec<String> = here.into_iter().chain(there).collect();
         for problem in &problems {
             self.heading.push(format!("To do: {problem}."));
@@ -286,6 +299,45 @@ impl Draft {
             }
         }
         text
+    }
+
+    /// What keeps the file from running here, and what from running on SageMaker.
+    fn problems(&self, text: &str) -> (Vec<String>, Vec<String>) {
+        let (mut here, mut there) = (self.lost.clone(), Vec::new());
+        let mut all: Table = match toml::from_str(text) {
+            Ok(all) => all,
+            Err(error) => return (vec![error.message().to_owned()], there),
+        };
+        // With what is missing in its place, so that the rest is judged too.
+        if !self.has_entry_point {
+            here.insert(
+                0,
+                "say what runs: entry-point, a script below source-dir".to_owned(),
+            );
+            all.insert("entry-point".to_owned(), "train.py".into());
+        }
+        let mut job = match Job::deserialize(all) {
+            Ok(job) => job,
+            Err(error) => {
+                here.push(error.message().to_owned());
+                return (here, there);
+            }
+        };
+        here.extend(job.check().err().map(|error| error.to_string()));
+        if !self.has_role {
+            there.push(
+                "on SageMaker it needs section [sagemaker] with role = \"arn:aws:iam::ACCOUNT:role/NAME\""
+                    .to_owned(),
+            );
+            job.sagemaker.clone_from(&self.job.sagemaker);
+            if let Some(section) = &mut job.sagemaker {
+                section.role = "arn:aws:iam::123456789012:role/any".to_owned();
+            }
+        }
+        // Any region will do for the rest.
+        let plan = Plan::new(&job, "imported", self.region.as_deref().unwrap_or("us-east-1"));
+        there.extend(plan.err().map(|error| format!("on SageMaker: {error}")));
+        (here, there)
     }
 
     fn comments(&self, part: Part) -> String {
@@ -377,31 +429,6 @@ fn pruned(job: &Job) -> Table {
 
 fn is_empty(value: &toml::Value) -> bool {
     value.as_table().is_some_and(Table::is_empty) || value.as_array().is_some_and(Vec::is_empty)
-}
-
-/// What keeps the file from running here, and what from running on SageMaker.
-fn problems(
-    text: &str,
-    region: Option<&str>,
-    has_entry_point: bool,
-    has_role: bool,
-) -> (Option<String>, Option<String>) {
-    if !has_entry_point {
-        let says = "say what runs: entry-point, a script below source-dir";
-        return (Some(says.to_owned()), None);
-    }
-    let job: Job = match toml::from_str(text) {
-        Ok(job) => job,
-        Err(error) => return (Some(error.message().to_owned()), None),
-    };
-    let here = job.check().err().map(|error| error.to_string());
-    if !has_role {
-        let says = "on SageMaker it needs section [sagemaker] with role = \"arn:aws:iam::ACCOUNT:role/NAME\"";
-        return (here, Some(says.to_owned()));
-    }
-    // Any region will do for the rest.
-    let plan = Plan::new(&job, "imported", region.unwrap_or("us-east-1"));
-    (here, plan.err().map(|error| format!("on SageMaker: {error}")))
 }
 
 /// Whether TOML has this value: it has no null, and whole numbers of 64 bits with a sign.

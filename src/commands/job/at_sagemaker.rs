@@ -97,9 +97,8 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     let options = Options::default();
     let client = Client::open(section.region.as_deref(), &options)?;
     let name = job.name_or_made();
+    let plan = Plan::new(job, &name, client.region())?;
     if way.dry_run {
-        // What is printed is copied elsewhere, so it has no secrets.
-        let plan = Plan::new(&job.without_secrets(), &name, client.region())?;
         say_notes(&plan)?;
         writeln!(
             terminal::err(),
@@ -111,10 +110,11 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
             Ok(cost) => writeln!(terminal::err(), "{cost}")?,
             Err(error) => writeln!(terminal::err(), "note: {error}")?,
         }
-        terminal::json(&plan.request)?;
+        // What was judged is the request as it would be sent; what is printed is copied elsewhere, so it has no secrets.
+        let shown = Plan::new(&job.without_secrets(), &name, client.region())?;
+        terminal::json(&shown.request)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = Plan::new(job, &name, client.region())?;
     say_notes(&plan)?;
     let client = Arc::new(client);
     let asked = Asked::new(&client, Resource::TrainingJob, &name)?;

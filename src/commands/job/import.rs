@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use stokehold_base::regular;
+use stokehold_page::words::plural;
 use stokehold_sagemaker::{Client, Imported};
 
 use super::at_sagemaker::At;
@@ -21,9 +22,9 @@ use crate::{files, shell};
 /// The file runs on this machine, and on SageMaker. What it has no key for is a comment in it.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// With --on sagemaker a job's name or ARN; else a Python file that makes a PyTorch, TensorFlow or Estimator of SageMaker's
-    /// SDK, which is read and not run
-    #[arg(value_name = "NAME|ARN|FILE.py")]
+    /// With --on sagemaker a job's name or ARN; else a Python file or a notebook that makes a PyTorch, TensorFlow or Estimator of
+    /// SageMaker's SDK, which is read and not run
+    #[arg(value_name = "NAME|ARN|FILE")]
     what: String,
     /// The job file
     #[arg(value_name = "FILE", default_value = "job.toml")]
@@ -47,12 +48,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     files::write_new(&args.file, &imported.text)?;
     let mut err = terminal::err();
-    writeln!(
-        err,
-        "{} is written; {} things without a counterpart, or with another one, are comments in it",
-        args.file.display(),
-        imported.remarks
-    )?;
+    let file = args.file.display();
+    match imported.remarks {
+        0 => writeln!(err, "{file} is written")?,
+        remarks => writeln!(
+            err,
+            "{file} is written, with {} on what it has no counterpart for",
+            plural(remarks, "comment")
+        )?,
+    }
     for problem in &imported.problems {
         writeln!(err, "to do: {problem}")?;
     }
@@ -100,7 +104,7 @@ fn of_program(path: &Path) -> Result<Imported, Box<dyn Error>> {
     let named = path.display().to_string();
     let bytes = regular::read(path).map_err(|error| {
         Usage(format!(
-            "{named}: {error}; give a Python file, or a job of SageMaker with --on sagemaker"
+            "{named}: {error}; give a Python file or a notebook, or a job of SageMaker with --on sagemaker"
         ))
     })?;
     let text = String::from_utf8(bytes).map_err(|_| Usage(format!("{named}: this is no text in UTF-8")))?;

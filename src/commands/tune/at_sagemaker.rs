@@ -48,12 +48,9 @@ pub fn check(plan: &Plan, client: &Client) -> Result<(), Box<dyn Error>> {
 
 /// Prints the request for the first trial, and sends nothing.
 pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, Box<dyn Error>> {
-    let mut plan = plan.clone();
-    // What is printed is copied elsewhere, so it has no secrets.
-    plan.job = plan.job.without_secrets();
     let kept = Kept::new(&super::name(folder), client.region());
     if let Ask::Trial(trial) = Study::in_memory(plan.study.clone())?.ask()? {
-        let request = sagemaker::request(&plan, &kept, &trial, &kept.first(trial.number))?;
+        sagemaker::request(plan, &kept, &trial, &kept.first(trial.number))?;
         let limits = &plan.study.limits;
         writeln!(
             terminal::err(),
@@ -62,13 +59,17 @@ pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, 
             limits.max_parallel_jobs,
             client.region()
         )?;
-        say_cost(&plan)?;
+        say_cost(plan)?;
         if plan.study.rungs.is_some() {
             writeln!(
                 terminal::err(),
                 "a trial that goes on after a rung is a further job, which is not in it"
             )?;
         }
+        // What was judged is the request as it would be sent; what is printed is copied elsewhere, so it has no secrets.
+        let mut shown = plan.clone();
+        shown.job = plan.job.without_secrets();
+        let request = sagemaker::request(&shown, &kept, &trial, &kept.first(trial.number))?;
         terminal::json(&request)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -44,12 +44,7 @@ pub fn client(plan: &Plan, region: Option<&str>) -> Result<Client, Box<dyn Error
 /// Creates a tuning job, and follows it to its end. `study` is what its name is made of.
 pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<ExitCode, Box<dyn Error>> {
     let name = way.name.map_or_else(|| Native::name(study), str::to_owned);
-    let mut plan = plan.clone();
-    if way.dry_run {
-        // What is printed is copied elsewhere, so it has no secrets.
-        plan.job = plan.job.without_secrets();
-    }
-    let native = Native::new(&plan, &name, client.region())?;
+    let native = Native::new(plan, &name, client.region())?;
     for note in native.notes.iter().chain(&native.source.left_out()?) {
         writeln!(terminal::err(), "note: {note}")?;
     }
@@ -59,8 +54,11 @@ pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<Ex
             terminal::err(),
             "nothing is sent; the code would be at {place} in {region}"
         )?;
-        super::at_sagemaker::say_cost(&plan)?;
-        terminal::json(&native.request)?;
+        super::at_sagemaker::say_cost(plan)?;
+        // What was judged is the request as it would be sent; what is printed is copied elsewhere, so it has no secrets.
+        let mut shown = plan.clone();
+        shown.job = plan.job.without_secrets();
+        terminal::json(&Native::new(&shown, &name, client.region())?.request)?;
         return Ok(ExitCode::SUCCESS);
     }
     let client = Arc::new(client);

@@ -43,9 +43,9 @@ pub struct Spot {
     /// Seconds without a machine after a simulated interruption.
     #[serde(default)]
     pub pause_seconds: u64,
-    /// The job is stopped if it is not done this many seconds after its start, pauses included; more than
+    /// The job is stopped if it is not done this many seconds after its start, pauses included; at least
     /// `max-run-seconds`. Default: no such limit.
-    #[schemars(range(min = 2))]
+    #[schemars(range(min = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_seconds: Option<u64>,
     /// The full price of an instance per hour, in any currency; with `spot-price`. Default: the bill has
@@ -79,9 +79,9 @@ impl Default for Spot {
 impl Spot {
     /// What is wrong with it, for a job that may run `max_run_seconds`.
     pub(crate) fn wrong(&self, max_run_seconds: u64) -> Option<String> {
-        if let Some(wait) = self.max_wait_seconds.filter(|wait| *wait <= max_run_seconds) {
+        if let Some(wait) = self.max_wait_seconds.filter(|wait| *wait < max_run_seconds) {
             return Some(format!(
-                "max-wait-seconds = {wait} is not more than max-run-seconds = {max_run_seconds}: it has the pauses in it, too"
+                "max-wait-seconds = {wait} is less than max-run-seconds = {max_run_seconds}: it has the run in it, and the pauses"
             ));
         }
         let fine = |price: f64| price.is_finite() && price > 0.0;

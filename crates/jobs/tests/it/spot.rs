@@ -151,12 +151,12 @@ fn times_count_over_all_starts() {
         (Status::Stopped, Secondary::MaxWaitTimeExceeded)
     );
     job.spot = Some(Spot {
-        max_wait_seconds: Some(3),
+        max_wait_seconds: Some(2),
         ..Spot::default()
     });
     let error = bench.store.create(&job).unwrap_err().to_string();
     assert!(
-        error.contains("max-wait-seconds = 3 is not more than max-run-seconds = 3"),
+        error.contains("max-wait-seconds = 2 is less than max-run-seconds = 3"),
         "{error}"
     );
     job.spot = Some(Spot {

@@ -158,7 +158,7 @@ pub(super) fn draft(
                 format!("label {key} = {value}: AWS gives labels of this name itself"),
             );
         } else {
-            draft.sagemaker().tags.insert(key.clone(), value.clone());
+            draft.label(key, value.clone());
         }
     }
     members.rest(&mut draft, Part::Top, "");
@@ -502,12 +502,14 @@ pub(super) fn keep_time(draft: &mut Draft, run: Option<u64>, is_spot: bool, wait
         return;
     }
     draft.spot().max_wait_seconds = match wait {
-        Some(wait) if wait <= run => {
+        Some(wait) if wait < run => {
             draft.remark(
                 Part::Spot,
-                format!("max-wait-seconds was {wait}; a job file wants more than max-run-seconds"),
+                format!(
+                    "max-wait-seconds was {wait}; it has the run in it, so it is at least max-run-seconds"
+                ),
             );
-            Some(run + 1)
+            Some(run)
         }
         wait => wait,
     };

@@ -82,14 +82,20 @@ struct Call {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Found {
-    Error {
-        error: String,
-    },
-    Estimators {
-        estimators: Vec<Call>,
-        fits: Vec<Call>,
-        hyperparameters: Vec<Call>,
-    },
+    Error { error: String },
+    Calls(Calls),
+}
+
+/// The calls of a program, in their order.
+#[derive(Debug, Deserialize)]
+struct Calls {
+    estimators: Vec<Call>,
+    /// Of HyperparameterTuner.
+    tuners: Vec<Call>,
+    /// Of estimators that are not read.
+    others: Vec<Call>,
+    fits: Vec<Call>,
+    hyperparameters: Vec<Call>,
 }
 
 impl Node {
@@ -238,7 +244,7 @@ pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, I
         name: name.to_owned(),
         reason,
     };
-    let (estimators, fits, hyperparameters) = match read(program, python, LONGEST)? {
+    let calls = match read(program, python, LONGEST)? {
         Found::Error { error } => {
             return Err(EstimatorError::Syntax {
                 name: name.to_owned(),
@@ -246,20 +252,22 @@ pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, I
             }
             .into());
         }
-        Found::Estimators {
-            estimators,
-            fits,
-            hyperparameters,
-        } => (estimators, fits, hyperparameters),
+        Found::Calls(calls) => calls,
     };
     let lines = |calls: &[Call]| {
         let lines: Vec<String> = calls.iter().map(|call| call.line.to_string()).collect();
         lines.join(", ")
     };
-    let estimator = match estimators.as_slice() {
+    let estimator = match calls.estimators.as_slice() {
         [one] => one,
         [] => {
-            let text = "it makes no PyTorch, TensorFlow or Estimator of SageMaker's SDK".to_owned();
+            let mut text = "it makes no PyTorch, TensorFlow or Estimator of SageMaker's SDK".to_owned();
+            if let Some(other) = calls.others.first() {
+                let Call { call, line, .. } = other;
+                text += &format!(
+                    "; {call} in line {line} is not read: run it, and import the training job that it makes"
+                );
+            }
             return Err(wrong(text).into());
         }
         several => {
@@ -281,7 +289,7 @@ pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, I
     ];
     let mut mode = None;
     make(&mut draft, estimator, &mut mode);
-    for call in &hyperparameters {
+    for call in &calls.hyperparameters {
         for (name, node) in &call.keywords {
             match node.value() {
                 Some(value) => keep_hyperparameter(&mut draft, name, value.clone()),
@@ -289,19 +297,31 @@ pub(super) fn draft(program: &str, name: &str, python: &Path) -> Result<Draft, I
             }
         }
     }
-    match fits.as_slice() {
+    for call in &calls.tuners {
+        tuner(&mut draft, call);
+    }
+    match calls.fits.as_slice() {
         [one] => fit(&mut draft, one, mode),
-        [] => draft.remark(
-            Part::Channels,
-            "the program does not call fit, which would name them",
-        ),
-        several => draft.remark(
-            Part::Channels,
-            format!(
-                "fit is called in lines {}; take its inputs from one of them",
-                lines(several)
-            ),
-        ),
+        [] => {
+            draft.remark(
+                Part::Channels,
+                "the program does not call fit, which would name them",
+            );
+            draft.lost.push(
+                "the program calls no fit of its estimator; write the channels that the script reads"
+                    .to_owned(),
+            );
+        }
+        several => {
+            let text = format!("fit is called in lines {}", lines(several));
+            draft.remark(
+                Part::Channels,
+                format!("{text}; take its inputs from one of them"),
+            );
+            draft
+                .lost
+                .push(format!("{text}; write the channels of one of them"));
+        }
     }
     Ok(draft)
 }
@@ -432,7 +452,10 @@ fn make(draft: &mut Draft, call: &Call, mode: &mut Option<Mode>) {
         draft.job.instances = count;
     }
     match arguments.text_of(["instance_type", "train_instance_type"]) {
-        Some(kind) if matches!(kind.as_str(), "local" | "local_gpu") => {}
+        Some(kind) if matches!(kind.as_str(), "local" | "local_gpu") => draft.remark(
+            Part::Top,
+            format!("instance_type = \"{kind}\": run it here, where the script sees what this machine has; for SageMaker write instance-type"),
+        ),
         Some(kind) => draft.job.instance_type = kind,
         None => {}
     }
@@ -605,7 +628,9 @@ fn tags(draft: &mut Draft, arguments: &mut Arguments) {
         }
         Some(tags)
     });
-    draft.sagemaker().tags = tags.unwrap_or_default();
+    for (key, value) in tags.unwrap_or_default() {
+        draft.label(&key, value);
+    }
 }
 
 fn distribution(draft: &mut Draft, arguments: &mut Arguments) {
@@ -718,6 +743,42 @@ fn rule(node: &Node) -> Option<String> {
     Some(words.collect())
 }
 
+/// What a tuner would change is a study's, and its estimator is read as a job of its own.
+fn tuner(draft: &mut Draft, call: &Call) {
+    let names = ["estimator", "objective_metric_name", "hyperparameter_ranges"];
+    let mut own = Arguments::of(call, &names);
+    own.0.remove("estimator");
+    let said = |node: Option<Node>| node.map_or_else(|| "?".to_owned(), |node| node.said());
+    let goal = said(own.0.remove("objective_metric_name"));
+    let ranges = own.0.remove("hyperparameter_ranges");
+    let text = format!(
+        "line {}: HyperparameterTuner has {goal} for its objective; a study file has one, and ranges",
+        call.line
+    );
+    draft.remark(Part::Hyperparameters, text);
+    match ranges.as_ref().and_then(Node::entries) {
+        Some(ranges) => {
+            for (name, node) in ranges {
+                draft.remark(
+                    Part::Hyperparameters,
+                    format!(
+                        "{name} = {}: the tuner chooses it; give one value here, or a range in a study file",
+                        node.said()
+                    ),
+                );
+            }
+        }
+        None => draft.remark(
+            Part::Hyperparameters,
+            format!(
+                "hyperparameter_ranges = {}: is no literal; see what it is",
+                said(ranges)
+            ),
+        ),
+    }
+    own.rest(draft, Part::Hyperparameters, "HyperparameterTuner ");
+}
+
 /// The channels that fit is given.
 fn fit(draft: &mut Draft, call: &Call, usual: Option<Mode>) {
     let mut arguments = Arguments::of(call, &["inputs", "wait", "logs", "job_name", "experiment_config"]);
@@ -752,6 +813,9 @@ fn input(
     let unknown = |draft: &mut Draft| {
         let text = said(name, &node.said(), "is no literal; see what it is");
         draft.remark(Part::Channels, text);
+        draft.lost.push(format!(
+            "write where the data of channel {name} is; the program has no literal for it"
+        ));
     };
     let call = match node {
         Node::Call(call) => call.clone(),

@@ -342,6 +342,120 @@ fn what_sagemaker_would_refuse_is_named() {
     }
 }
 
+/// botocore's model has the service's own patterns and greatest lengths.
+#[test]
+fn every_text_that_the_model_refuses_is_refused() {
+    type Put = fn(&mut CreateTrainingJob, String);
+    fn objects(request: &mut CreateTrainingJob) -> &mut S3DataSource {
+        match &mut request.input_data_config[0].data_source {
+            DataSource::S3DataSource(objects) => objects,
+            DataSource::FileSystemDataSource(_) => unreachable!("the first channel is in a bucket"),
+        }
+    }
+    fn files(request: &mut CreateTrainingJob) -> &mut FileSystemDataSource {
+        match &mut request.input_data_config[3].data_source {
+            DataSource::FileSystemDataSource(files) => files,
+            DataSource::S3DataSource(_) => unreachable!("the fourth channel is a file system"),
+        }
+    }
+    let members: [(&str, Put); 26] = [
+        ("", |r, t| r.training_job_name = t),
+        ("arn:aws:iam::123456789012:role/", |r, t| r.role_arn = t),
+        ("arn:aws", |r, t| r.role_arn = t + ":iam::123456789012:role/x"),
+        ("", |r, t| r.algorithm_specification.training_image = t),
+        ("", |r, t| {
+            r.algorithm_specification.metric_definitions[0].name = t
+        }),
+        ("", |r, t| {
+            r.algorithm_specification.metric_definitions[0].regex = t
+        }),
+        ("", |r, t| drop(r.hyper_parameters.insert(t, "1".into()))),
+        ("", |r, t| drop(r.hyper_parameters.insert("x".into(), t))),
+        ("", |r, t| drop(r.environment.insert(t, "1".into()))),
+        ("", |r, t| drop(r.environment.insert("x".into(), t))),
+        ("", |r, t| r.input_data_config[0].channel_name = t),
+        ("", |r, t| r.input_data_config[0].content_type = Some(t)),
+        ("s3://bucket/", |r, t| objects(r).s3_uri = t),
+        ("s3://", |r, t| objects(r).s3_uri = t),
+        ("", |r, t| files(r).file_system_id = t),
+        ("/", |r, t| files(r).directory_path = t),
+        ("", |r, t| r.output_data_config.kms_key_id = Some(t)),
+        ("s3://bucket/", |r, t| r.output_data_config.s3_output_path = t),
+        ("", |r, t| r.resource_config.volume_kms_key_id = Some(t)),
+        ("", |r, t| r.vpc_config.as_mut().unwrap().subnets[0] = t),
+        ("", |r, t| {
+            r.vpc_config.as_mut().unwrap().security_group_ids[0] = t
+        }),
+        ("s3://bucket/", |r, t| {
+            r.checkpoint_config.as_mut().unwrap().s3_uri = t
+        }),
+        ("s3://bucket/", |r, t| {
+            r.profiler_config.as_mut().unwrap().s3_output_path = Some(t)
+        }),
+        ("", |r, t| r.tags[0].key = t),
+        ("", |r, t| r.tags[0].value = t),
+        ("", |r, t| r.resource_config.instance_type = t),
+    ];
+    let mut texts: Vec<String> = [
+        "",
+        "a",
+        "a b",
+        "a\nb",
+        "a\rb",
+        "a\u{2028}b",
+        "aé",
+        "a/b",
+        "a:b",
+        "a_b",
+        "a-",
+        "-a",
+        "a*b",
+        "a\tb",
+        "a#",
+    ]
+    .map(str::to_owned)
+    .into();
+    for length in [
+        10, 32, 33, 63, 64, 65, 128, 129, 255, 256, 257, 500, 501, 512, 513, 1012, 1013, 1024, 1025, 2017,
+        2018, 2048, 2049, 2500, 2501, 4095, 4096, 4097,
+    ] {
+        texts.push("a".repeat(length));
+    }
+    let mut cases = Vec::new();
+    for (number, (start, put)) in members.iter().enumerate() {
+        for text in &texts {
+            let mut request = full();
+            put(&mut request, format!("{start}{text}"));
+            cases.push((number, text, request));
+        }
+    }
+    let requests: Vec<(&str, &str, Value)> = cases
+        .iter()
+        .map(|(_, _, request)| {
+            (
+                "sagemaker",
+                "CreateTrainingJob",
+                serde_json::to_value(request).unwrap(),
+            )
+        })
+        .collect();
+    let Some(found) = wrong(&requests) else { return };
+    let mut refusals = 0;
+    for (number, (member, text, request)) in cases.iter().enumerate() {
+        let start = format!("request {number}: ");
+        if let Some(line) = found.lines().find(|line| line.starts_with(&start)) {
+            refusals += 1;
+            let start: String = text.chars().take(20).collect();
+            assert!(
+                request.check().is_err(),
+                "member {member}, {} x {start:?}: {line}",
+                text.len()
+            );
+        }
+    }
+    assert!(refusals > 200, "{refusals}");
+}
+
 /// The toolkit's own decoder, on a list of files `hyperparameters.json`.
 const DECODER: &str = "import json, os, sys, tempfile\n\
     os.environ['SAGEMAKER_BASE_DIR'] = tempfile.mkdtemp()\n\

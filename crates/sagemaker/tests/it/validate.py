@@ -36,7 +36,8 @@ def look(shape, value, at):
         yield f"{at}: not in its enum"
 
 
-for service, operation, request in json.load(sys.stdin):
+for number, (service, operation, request) in enumerate(json.load(sys.stdin)):
     shape = session.get_service_model(service).operation_model(operation).input_shape
     report = ParamValidator().validate(request, shape)
-    print(report.generate_report(), *([] if report.has_errors() else look(shape, request, "")), sep="\n")
+    for line in [report.generate_report()] if report.has_errors() else look(shape, request, ""):
+        print(f"request {number}: {line}")
