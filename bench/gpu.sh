@@ -14,7 +14,9 @@
 # summary   all of it in one table (bench/gpu_table.py)
 #
 # Everything is printed and lies in DIR (default: gpu-bench) too, a file for each part. A part that lacks something is
-# skipped, with what it lacks; one that fails does not keep the others from running, but the script then ends with 1.
+# skipped, with what it lacks; one that fails does not keep the others from running, but the script then ends with 1. It ends with 2
+# if nothing was measured. On NVIDIA's GPUs the driver is enough where NVRTC and CUDA's headers are: bench/peers/setup.sh nvrtc gets
+# them from PyPI, and `stokehold devices` says what is missing and which variables name it.
 # N cores (default 8, or as many as there are) are used by all. --quick takes few images and small ones, to see that all of
 # it works.
 #
@@ -70,17 +72,21 @@ if [ "$quick" ]; then
     loads=(0 12) table_loads=1,12 models=resnet18 side=64 images=64 round=0.1 rounds=1 passes=1
 fi
 
-failed=""
+failed="" measured=""
 # Runs a part, whose name is its function's, and keeps what it prints. A part returns 3 where it was skipped.
 part() {
     echo
     echo "== $1"
     "$1" 2>&1 | tee "$out/$1.txt"
     local code=${PIPESTATUS[0]}
-    if [ "$code" -ne 0 ] && [ "$code" -ne 3 ]; then
-        echo "== $1 failed with exit code $code"
-        failed=yes
-    fi
+    case $code:$1 in
+        0:machine | 0:summary | 3:*) ;;
+        0:*) measured=yes ;;
+        *)
+            echo "== $1 failed with exit code $code"
+            failed=yes
+            ;;
+    esac
 }
 
 skip() {
@@ -233,4 +239,8 @@ for name in machine equal loader trainer table summary; do
 done
 echo
 echo "written: $out"
-[ ! "$failed" ]
+[ ! "$failed" ] || exit 1
+if [ ! "$measured" ]; then
+    echo "bench/gpu.sh: nothing was measured; each part says what it lacks" >&2
+    exit 2
+fi

@@ -5,6 +5,8 @@ use stokehold_base::size::parse_size;
 use stokehold_gpu::Decode;
 use stokehold_train::GpuOptions;
 
+use crate::failure::Usage;
+
 /// The options beside `--executor gpu`.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct GpuArgs {
@@ -24,5 +26,18 @@ impl GpuArgs {
             decode: self.gpu_decode,
             budget: self.gpu_memory_budget,
         }
+    }
+}
+
+/// Refuses options of the executor `gpu` where it is not used: the figures of another one would be taken for its own.
+///
+/// # Errors
+/// [`Usage`] if there are such options.
+pub fn check(options: GpuOptions, is_used: bool) -> Result<(), Usage> {
+    match is_used || options == GpuOptions::default() {
+        true => Ok(()),
+        false => Err(Usage(
+            "--gpu-decode and --gpu-memory-budget are of the executor gpu, which is not used here; give it, or leave them out".to_owned(),
+        )),
     }
 }

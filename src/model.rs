@@ -67,6 +67,7 @@ impl ModelArgs {
     /// # Errors
     /// A file cannot be read; the errors of [`Classifier::open`].
     pub fn open(&self, machine: &MachineArgs) -> Result<Classifier, Box<dyn Error>> {
+        crate::gpu::check(machine.gpu.options(), machine.executor == AnyExecutor::Gpu)?;
         let pipeline = self.pipeline.as_deref().map(Pipeline::named).transpose()?;
         let given = Given {
             arch: self.arch,

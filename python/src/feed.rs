@@ -25,6 +25,7 @@ use stokehold_storage::Source;
 use crate::memory::Memory;
 
 /// A device, and how it makes batches.
+#[derive(Clone)]
 pub(crate) struct OnDevice {
     pub(crate) device: DeviceName,
     pub(crate) decode: Decode,

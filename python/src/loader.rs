@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use stokehold_cache::{Cache, CachePlace};
+use stokehold_cache::{Cache, CachePlace, SHARE};
 use stokehold_gpu::{Decode, DeviceName};
 use stokehold_loader::{BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
@@ -125,7 +125,7 @@ impl Loader {
         remote: Vec<String>,
         cache: Option<String>,
         no_cache: bool,
-        cache_share: f64,
+        cache_share: Option<f64>,
     ) -> PyResult<Self> {
         let workers = match num_workers {
             None => Workers::Auto,
@@ -160,8 +160,9 @@ impl Loader {
             workers,
             prefetch: at_least(0, "prefetch", prefetch)?,
             shuffle,
-            seed: u64::try_from(seed)
-                .map_err(|_| OptionError::new_err(format!("seed={seed}: must be at least 0 and below 2^64")))?,
+            seed: u64::try_from(seed).map_err(|_| {
+                OptionError::new_err(format!("seed={seed}: must be at least 0 and below 2^64"))
+            })?,
             drop_last,
             rank: at_least(0, "rank", rank)?,
             world_size: at_least(1, "world_size", world_size)?,
@@ -208,14 +209,19 @@ impl Loader {
             // A loader that makes nothing: it checks what only a loader knows, such as ranks and weights.
             let (images, operations, options) =
                 (Arc::clone(&source.images), operations.clone(), options.clone());
-            py.detach(|| Feed::on_cpu(images, operations, options)).raise()?;
+            // So does one on the device, which may not be there.
+            py.detach(|| match &on {
+                None => Feed::on_cpu(images, operations, options),
+                Some(on) => Feed::on_device(images, operations, options, on.clone()),
+            })
+            .raise()?;
         }
         let options = LoaderOptions {
             elsewhere: connect(py, addresses, workers)?,
             ..options
         };
         let cache = py
-            .detach(|| Cache::open_if(place.as_ref(), cache_share))
+            .detach(|| Cache::open_if(place.as_ref(), cache_share.unwrap_or(SHARE)))
             .raise()?;
         let images: Arc<dyn stokehold_storage::Source> = match &cache {
             Some(cache) => cache.of(Arc::clone(&source.images)),

@@ -267,6 +267,7 @@ impl LoaderBench {
             AnyExecutor::Gpu => args.device,
         };
         let device = device::open(device).map_err(TrainError::from)?;
+        crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
         let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
         let feed = Feed::new(source, pipeline, options, &maker)?;
         Ok(LoaderBench { feed, epoch: 0 })

@@ -156,9 +156,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         (None, Some(dir)) => {
             let mut show = Show::new("extracting");
-            extract(&args.data, dir, stop, &mut |progress| show.at(progress)).map(|lost| {
+            let mut all = 0;
+            let extracted = extract(&args.data, dir, stop, &mut |progress| {
+                all = progress.of;
+                show.at(progress);
+            });
+            extracted.map(|lost| {
                 show.done();
-                Ok(show::lost(&lost))
+                show::extracted(dir, all, &lost)
             })
         }
         (None, None) if args.other.list => return list(&args.data),

@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode};
 
 use stokehold_storage::Dataset;
 use stokehold_train::run::RunFolder;
-use stokehold_train::{Ranks, TrainError, TrainerChoice};
+use stokehold_train::{AnyExecutor, ExecutorChoice, Ranks, TrainError, TrainerChoice};
 
 use crate::{damage, failure, interrupt, ranks, shell};
 
@@ -50,6 +50,11 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
         Some(run) => again::config(args, run)?,
         None => args.into_config()?,
     };
+    let may_be_gpu = matches!(
+        config.executor,
+        ExecutorChoice::Auto | ExecutorChoice::Of(AnyExecutor::Gpu)
+    );
+    crate::gpu::check(config.gpu, may_be_gpu)?;
     let resume = resume_command(&config.run_dir);
     if ranks.is_first() {
         ranks.gather(Vec::new()).map_err(TrainError::from)?;

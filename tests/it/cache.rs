@@ -265,7 +265,7 @@ fn a_full_disk_ends_the_adding_and_not_the_training() {
     assert!(output.status.success(), "{}", said(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["images"], 120);
-    assert_eq!(report["cache"]["stopped"], "its disk is full", "{report}");
+    assert_eq!(report["cache"]["stopped"], "its disk is nearly full", "{report}");
 }
 
 #[test]

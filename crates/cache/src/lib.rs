@@ -24,8 +24,8 @@
 //!   Two processes may pack an image at the same moment; then it is there twice.
 //! * **It may be killed** at any moment: half of a record is no record.
 //! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
-//!   priority do it while the process uses less than half of the cores' time, or while workers have nothing to do and the process
-//!   leaves 15 % of the cores' time. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a training that never stops
+//!   priority do it while less than half of the cores' time is used, by this process and all others, or while workers have nothing to do
+//!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a training that never stops
 //!   waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! Images that cannot be packed, or would be half as large again, stay files: those of buckets are kept as they are, those of this
@@ -113,6 +113,9 @@ impl FromStr for CachePlace {
             ),
             _ => (text, None),
         };
+        if !dir.contains('/') && parse_size(dir).is_ok() {
+            return Err(format!("it is DIR or DIR:SIZE; ./{dir} is a folder of that name"));
+        }
         if dir.is_empty() || dir.ends_with(':') {
             return Err("it is DIR or DIR:SIZE, such as /fast/disk:200GB".to_owned());
         }
@@ -181,6 +184,9 @@ pub struct CacheFacts {
     pub waiting: usize,
     /// Samples of the cache that were found damaged.
     pub damaged: u64,
+    /// Bytes of the cache that were removed to make room, those that were used longest ago first.
+    #[serde(default)]
+    pub removed_bytes: u64,
     /// Why it adds no more.
     pub stopped: Option<String>,
 }
@@ -219,10 +225,21 @@ impl fmt::Display for CacheFacts {
             write!(f, "; {} not for it", images(self.refused))?;
         }
         if self.waiting > 0 {
-            write!(f, "; {} not packed yet", images(self.waiting as u64))?;
+            write!(
+                f,
+                "; {} not packed yet, sooner with a larger cache share",
+                images(self.waiting as u64)
+            )?;
         }
         if self.damaged > 0 {
             write!(f, "; {} damaged in it and read from files", images(self.damaged))?;
+        }
+        if self.removed_bytes > 0 {
+            write!(
+                f,
+                "; {:.1} MB removed to make room",
+                self.removed_bytes as f64 / 1e6
+            )?;
         }
         match &self.stopped {
             Some(why) => write!(f, "; it takes no more: {why}"),

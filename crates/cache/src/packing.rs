@@ -122,7 +122,7 @@ impl Packing {
 
     pub fn facts(&self) -> CacheFacts {
         let shared = &*self.shared;
-        let (added_bytes, damaged) = shared.store.counts();
+        let (added_bytes, damaged, removed_bytes) = shared.store.counts();
         let queue = shared.queue();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheFacts {
@@ -137,6 +137,7 @@ impl Packing {
             added_bytes,
             waiting: queue.fresh.len() + queue.later.len(),
             damaged,
+            removed_bytes,
             stopped: shared.store.stopped().map(str::to_owned),
         }
     }

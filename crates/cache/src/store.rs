@@ -28,6 +28,10 @@ const SEGMENT: u64 = 256 << 20;
 const MOST_OPEN: usize = 256;
 /// The smallest cache.
 pub(crate) const LEAST: u64 = 1 << 20;
+/// What stays free of a disk for others, such as checkpoints: this part of it, and at most so many bytes. Asked for as often as this
+/// many bytes were added.
+const RESERVE: (u64, u64) = (20, 1 << 30);
+const ASKED: u64 = 1 << 20;
 /// How often the folder is looked through for segments of other processes.
 const LOOK: Duration = Duration::from_secs(1);
 /// What files of this folder are called.
@@ -49,6 +53,7 @@ pub(crate) struct Store {
     stopped: OnceLock<String>,
     added: AtomicU64,
     damaged: AtomicU64,
+    removed: AtomicU64,
     /// A fork of it must not write to its segment.
     process: u32,
 }
@@ -153,27 +158,41 @@ impl Store {
             stopped: OnceLock::new(),
             added: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
             process: std::process::id(),
             dir,
         };
         // A folder without locks could lose its bound, or a segment in use.
-        match lock::open(&store.dir.join(LOCK), lock::MOMENT) {
+        let locked = lock::open(&store.dir.join(LOCK), lock::MOMENT);
+        match &locked {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 store.stop("this user may not write to it");
             }
-            Err(error) if is_read_only(&error) => store.stop("the folder is read-only"),
-            Err(source) => {
-                return Err(CacheError::Lock {
-                    path: store.dir.clone(),
-                    source,
-                });
-            }
+            Err(error) if is_read_only(error) => store.stop("the folder is read-only"),
+            Err(_) => {}
         }
-        store.look().map_err(|source| CacheError::Io {
-            path: store.dir.clone(),
-            source,
-        })?;
+        let path = || store.dir.clone();
+        let locked = match locked {
+            Err(source) if store.stopped().is_none() => {
+                return Err(CacheError::Lock { path: path(), source });
+            }
+            locked => locked.ok().flatten(),
+        };
+        let failed = |source| CacheError::Io { path: path(), source };
+        store.look().map_err(failed)?;
+        drop(locked);
+        // Nothing is removed for a limit alone, which may be a slip of the pen, and others share the folder.
+        let size = size(&store.dir).map_err(failed)?;
+        if size > store.limit && store.stopped().is_none() {
+            let megabytes = |bytes: u64| bytes / 1_000_000;
+            tracing::warn!(
+                "the cache in {} has {} MB, more than its limit of {} MB: what was used longest ago is removed when images are added",
+                store.dir.display(),
+                megabytes(size),
+                megabytes(store.limit)
+            );
+        }
         Ok(store)
     }
 
@@ -190,11 +209,12 @@ impl Store {
         self.stopped.get().map(String::as_str)
     }
 
-    /// Bytes that were added by this process; samples that were found damaged.
-    pub fn counts(&self) -> (u64, u64) {
+    /// Bytes that were added by this process; samples that were found damaged; bytes that this process removed.
+    pub fn counts(&self) -> (u64, u64, u64) {
         (
             self.added.load(Ordering::Relaxed),
             self.damaged.load(Ordering::Relaxed),
+            self.removed.load(Ordering::Relaxed),
         )
     }
 
@@ -378,6 +398,12 @@ impl Store {
         if writing.as_ref().is_some_and(|writing| !fits(writing)) {
             self.complete(writing).map_err(|error| said(&error))?;
         }
+        if writing
+            .as_ref()
+            .is_none_or(|to| to.at / ASKED != (to.at + file.len() as u64) / ASKED)
+        {
+            self.require_free(file.len() as u64)?;
+        }
         let to = match writing {
             Some(to) => to,
             None => writing.insert(self.begin(most)?),
@@ -399,6 +425,17 @@ impl Store {
         let number = to.number;
         self.known_mut().samples.insert(key, (number, place));
         Ok(())
+    }
+
+    /// The error says that the disk would be nearly full with so many bytes more.
+    fn require_free(&self, more: u64) -> Result<(), String> {
+        let disk = rustix::fs::statvfs(&self.dir).map_err(|error| said(&error.into()))?;
+        let (part, most) = RESERVE;
+        let reserve = (disk.f_blocks.saturating_mul(disk.f_frsize) / part).min(most);
+        match disk.f_bavail.saturating_mul(disk.f_frsize) >= reserve.saturating_add(more) {
+            true => Ok(()),
+            false => Err("its disk is nearly full".to_owned()),
+        }
     }
 
     /// Ends the segment that is written.
@@ -494,6 +531,7 @@ impl Store {
             };
             if file.try_lock().is_ok() {
                 if_there(fs::remove_file(&path))?;
+                self.removed.fetch_add(size, Ordering::Relaxed);
                 sum -= size;
             }
         }
@@ -521,7 +559,10 @@ impl Drop for Store {
 pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
     let made = match dir.is_file() {
         true => Err(io::Error::other("this is a file")),
-        false if dir.exists() => fs::canonicalize(dir),
+        false if dir.exists() => {
+            mark(dir);
+            fs::canonicalize(dir)
+        }
         false => make(dir).and_then(|()| fs::canonicalize(dir)),
     };
     made.map_err(|source| CacheError::Io {
@@ -536,8 +577,24 @@ fn make(dir: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(dir)?;
-    // Programs that make backups leave such a folder out, and a class tree does not take it for a class.
-    fs::write(dir.join(TAG), "Signature: 8a477f597d28d172789f06886806bc55\n")
+    mark(dir);
+    Ok(())
+}
+
+/// Marks a folder as a cache that has nothing but ours in it: programs that make backups leave such a folder out, and a class tree does
+/// not take it for a class. A folder that cannot be written, or a full disk, serves without the mark.
+fn mark(dir: &Path) {
+    let is_ours =
+        |name: &std::ffi::OsStr| name == LOCK || name.as_encoded_bytes().ends_with(SUFFIX.as_bytes());
+    let mut names = fs::read_dir(dir).into_iter().flatten();
+    if !names.all(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name()))) {
+        return;
+    }
+    let tag = dir.join(TAG);
+    if let Err(error) = fs::write(&tag, "Signature: 8a477f597d28d172789f06886806bc55\n") {
+        tracing::debug!(path = %tag.display(), %error, "the mark of a cache");
+        let _ = fs::remove_file(tag);
+    }
 }
 
 /// The segments of a folder.
@@ -581,7 +638,8 @@ fn found_in(
     let file = match file {
         Some(file) => file,
         None => {
-            let file = File::open(path)?;
+            let writable = File::options().read(true).write(true).open(path);
+            let file = writable.or_else(|_| File::open(path))?;
             // Its writer would hold a lock: one that nobody holds has all that it will ever have.
             abandoned = file.metadata()?.len() >= segment::START && file.try_lock().is_ok();
             Arc::new(file)
@@ -592,7 +650,18 @@ fn found_in(
         return Ok(None);
     }
     let scanned = segment::find(&file, from, |key, place| found.push((key, place)))?;
-    Ok(Some(if abandoned { Scanned::All } else { scanned }))
+    match scanned {
+        Scanned::UpTo(at) if abandoned => {
+            // With its end it takes no more room than it has, also while others read from it. If it cannot be written, it is as before.
+            if from == 0 {
+                let _ = file
+                    .set_len(at)
+                    .and_then(|()| file.write_all_at(&segment::end(found, at), at));
+            }
+            Ok(Some(Scanned::All))
+        }
+        scanned => Ok(Some(scanned)),
+    }
 }
 
 /// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
@@ -618,12 +687,18 @@ fn opened_for_use(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Four fifths of what the cache has and the disk has free.
-fn default_limit(dir: &Path) -> io::Result<u64> {
+/// Bytes of the segments of a folder.
+fn size(dir: &Path) -> io::Result<u64> {
     let mut size = 0;
     for path in segments(dir)? {
         size += if_there(fs::metadata(path))?.map_or(0, |facts| facts.len());
     }
+    Ok(size)
+}
+
+/// Four fifths of what the cache has and the disk has free.
+fn default_limit(dir: &Path) -> io::Result<u64> {
+    let size = size(dir)?;
     let disk = rustix::fs::statvfs(dir)?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     Ok((size.saturating_add(free) / 5 * 4).max(LEAST))
@@ -640,6 +715,7 @@ fn said(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => "its disk is full".to_owned(),
         io::ErrorKind::ReadOnlyFilesystem => "its disk is read-only".to_owned(),
+        io::ErrorKind::NotFound => "its folder was removed".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -653,11 +729,7 @@ mod tests {
     const LIMIT: u64 = 4 << 20;
 
     fn size(dir: &Path) -> u64 {
-        let sizes = segments(dir)
-            .unwrap()
-            .into_iter()
-            .filter_map(|path| fs::metadata(path).ok());
-        sizes.map(|facts| facts.len()).sum()
+        super::size(dir).unwrap()
     }
 
     /// Each has a share of the bound that the others cannot see in sizes of files yet: what its segment may still become.
@@ -700,6 +772,59 @@ mod tests {
         let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
         assert_eq!(store.add(1 << 101, &[7; 50_000]), Added::Yes);
         assert!(size(&dir) <= LIMIT);
+    }
+
+    /// As killed processes leave them, each with half a record at its end.
+    #[test]
+    fn segments_of_killed_processes_do_not_fill_the_cache_while_they_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        for number in 0..10 {
+            let mut bytes = segment::start().to_vec();
+            segment::record(number + 1, b"sample", &mut bytes);
+            segment::record(77, &[7; 100], &mut bytes);
+            bytes.truncate(bytes.len() - 1);
+            fs::write(dir.join(new_name()), bytes).unwrap();
+        }
+        let reader = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        let mut bytes = SampleBytes::new();
+        for number in 0..10 {
+            assert!(reader.read(number + 1, &mut bytes));
+            assert_eq!(bytes.file(), b"sample");
+        }
+        assert!(!reader.has(77));
+        let writer = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        assert_eq!(writer.add(100, b"another"), Added::Yes, "{:?}", writer.stopped());
+        assert!((0..10).all(|number| writer.has(number + 1)));
+    }
+
+    #[test]
+    fn a_smaller_limit_takes_effect_when_something_is_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        for run in 0..6u8 {
+            let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+            assert_eq!(store.add(u128::from(run) + 1, &[run; 400_000]), Added::Yes);
+        }
+        assert!(size(&dir) > LIMIT / 2);
+        let store = Store::open(dir.clone(), Some(LIMIT / 2)).unwrap();
+        assert!(size(&dir) > LIMIT / 2 && store.stopped().is_none());
+        assert_eq!(store.add(100, &[7; 100_000]), Added::Yes);
+        assert!(size(&dir) <= LIMIT / 2, "{}", size(&dir));
+        let (_, _, removed) = store.counts();
+        assert!(removed > 400_000, "{removed}");
+    }
+
+    #[test]
+    fn a_folder_of_its_own_is_marked_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (empty, full) = (folder.path().join("empty"), folder.path().join("full"));
+        fs::create_dir(&empty).unwrap();
+        fs::create_dir(&full).unwrap();
+        fs::write(full.join("1.jpg"), "").unwrap();
+        made(&empty).unwrap();
+        made(&full).unwrap();
+        assert!(empty.join(TAG).exists() && !full.join(TAG).exists());
     }
 
     /// For want of open files a sample is read from its source this time, and from the cache the next.

@@ -154,7 +154,8 @@ impl Source for ImageFolder {
 }
 
 /// The version of a regular file: its name without folders, its number in its file system, its size, and when it and its entry
-/// were changed. None if that was just now. The folders are left out, so that a file is the same from whatever root it was listed.
+/// were changed. None if that was just now, or on a read-only file system whose times have no fractions: whoever made it has set them,
+/// and may set the same ones in its next edition. The folders are left out, so that a file is the same from whatever root it was listed.
 #[cfg(unix)]
 pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -165,6 +166,13 @@ pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     if now.is_ok_and(|now| facts.ctime() + TICK > now.as_secs() as i64) {
+        return false;
+    }
+    #[cfg(target_os = "linux")]
+    if facts.ctime_nsec() == 0
+        && rustix::fs::statvfs(path)
+            .is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    {
         return false;
     }
     into.extend(path.file_name().unwrap_or_default().as_encoded_bytes());
@@ -262,8 +270,8 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
             kind = fs::metadata(entry.path()).map_or(kind, |target| target.file_type());
         }
         if kind.is_dir() {
-            // A cache, such as of these images, is no class.
-            if !entry.path().join("CACHEDIR.TAG").exists() {
+            // A cache, such as of these images, is no class, nor is what ext4 has at its root.
+            if name != "lost+found" && !entry.path().join("CACHEDIR.TAG").exists() {
                 folders.push(name);
             }
         } else if is_image_name(&name) {

@@ -88,10 +88,10 @@ class Loader:
             ``data`` is the folder that they serve. A number of ``num_workers`` lets threads of this process make some, too.
             The variable ``STOKEHOLD_TOKEN`` has the servers' token.
         cache: ``"DIR"`` or ``"DIR:SIZE"``, such as ``"/fast/disk:200GB"``: the first epoch reads JPEGs as they are and packs them
-            in spare moments into that folder; the next ones, and other trainings, read those, which is less work.
-            Pixels are the same. Without a size it takes up to four fifths of the free disk. ``None`` stands for what the variable
+            in spare moments into that folder; the next ones, and other trainings, read those, which is less work. A training that
+            always waits for its loader has few such moments: give ``cache_share``, or fill the folder first. Pixels are the same. Without a size it takes up to four fifths of the free disk. ``None`` stands for what the variable
             ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache set, ``False`` for no cache at all.
-        cache_share: the share of the process's CPU time that packing may take when no core is idle, 0 to 1.
+        cache_share: the share of the process's CPU time that packing may take when no core is idle, 0 to 1; ``None`` for 0.02.
 
     Raises:
         OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).
@@ -129,7 +129,7 @@ class Loader:
         epoch_samples: int | None = None,
         remote: Iterable[str] = (),
         cache: str | os.PathLike[str] | Literal[False] | None = None,
-        cache_share: float = 0.03,
+        cache_share: float | None = None,
     ) -> None:
         as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
         as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
@@ -178,7 +178,7 @@ class Loader:
             remote=[remote] if isinstance(remote, str) else list(remote),
             cache=None if cache is None or cache is False else os.fspath(cache),
             no_cache=cache is False,
-            cache_share=as_.real("cache_share", cache_share),
+            cache_share=None if cache_share is None else as_.real("cache_share", cache_share),
         )
         if made_on is not None:
             # The device's own error comes first: it says what to install.

@@ -74,6 +74,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
     let source = Arc::new(ImageFolder::unlabelled(&data)?);
     let device = device::open(args.device).map_err(TrainError::from)?;
     let pipeline = Pipeline::published(args.load, args.batch.image_size);
+    crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
     let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
     let feed = Feed::new(source, pipeline, options, &maker)?;
     // The number of classes of ImageNet; all images belong to the first.

@@ -211,12 +211,10 @@ impl Args {
     fn trainer_plan(&self) -> Result<TrainerPlan, Box<dyn Error>> {
         let usage =
             |text: &str| -> Result<TrainerPlan, Box<dyn Error>> { Err(Box::new(Usage(text.to_owned()))) };
+        crate::gpu::check(self.gpu.options(), self.trials.contains(&Trial::Gpu))?;
         let burn = |device| TrainerPlan::Burn {
             device,
-            gpu: match self.trials.contains(&Trial::Gpu) {
-                true => self.gpu.options(),
-                false => Default::default(),
-            },
+            gpu: self.gpu.options(),
         };
         let native = self.trials.iter().all(|trial| trial.executor().is_some());
         let kind = match self.trainer {

@@ -139,8 +139,8 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints which samples could not be extracted; the exit code is 1 if there are any.
-pub fn lost(lost: &[Lost]) -> ExitCode {
+/// Prints how many of `all` samples were extracted, and which could not be; the exit code is 1 if there are any.
+pub fn extracted(dir: &Path, all: usize, lost: &[Lost]) -> Result<ExitCode, Box<dyn Error>> {
     for Lost { name, reason } in lost {
         note!("{name}: {reason}");
     }
@@ -150,7 +150,13 @@ pub fn lost(lost: &[Lost]) -> ExitCode {
             lost.len()
         );
     }
-    ExitCode::from(u8::from(!lost.is_empty()))
+    writeln!(
+        terminal::out(),
+        "{}: {} extracted",
+        dir.display(),
+        plural(all.saturating_sub(lost.len()), "sample")
+    )?;
+    Ok(ExitCode::from(u8::from(!lost.is_empty())))
 }
 
 /// Prints the findings of a check; the exit code is 1 if anything is wrong.
