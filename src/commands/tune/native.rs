@@ -1,5 +1,6 @@
 //! A study as one tuning job of SageMaker's own: made, followed, shown, stopped, and turned back into a study's file.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,6 +14,7 @@ use stokehold_tune::sagemaker::{Imported, Native, decoded};
 use stokehold_tune::{Plan, in_words, short};
 
 use crate::asked::Asked;
+use crate::terminal::note;
 use crate::{files, interrupt, shell, terminal};
 
 /// How often SageMaker is asked.
@@ -191,8 +193,15 @@ pub fn stop(name: &str, region: Option<&str>) -> Result<ExitCode, Box<dyn Error>
 
 /// Writes the study's file that a tuning job's description makes.
 pub fn import(name: &str, file: &Path, region: Option<&str>) -> Result<ExitCode, Box<dyn Error>> {
-    let job = Client::open(region, &Options::default())?.describe_tuning_job(name)?;
-    let imported = Imported::new(&job)?;
+    let client = Client::open(region, &Options::default())?;
+    let job = client.describe_tuning_job(name)?;
+    let tags = client
+        .tags(&job.hyper_parameter_tuning_job_arn)
+        .unwrap_or_else(|error| {
+            note!("note: the tuning job's labels are not read: {error}");
+            BTreeMap::new()
+        });
+    let imported = Imported::new(&job, client.region(), &tags)?;
     files::write_new(file, &imported.to_toml()?)?;
     for left in &imported.left {
         writeln!(terminal::err(), "note: {left}")?;

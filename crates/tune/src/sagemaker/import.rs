@@ -1,5 +1,7 @@
 //! From a tuning job's description to a study file.
 
+use std::collections::BTreeMap;
+
 use stokehold_sagemaker::{
     EarlyStoppingType, ImportedJob, ObjectiveType, TuningJob, TuningStrategy, WarmStartType,
 };
@@ -18,11 +20,11 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Translates a description.
+    /// Translates a description of a tuning job in `region`, which has these labels.
     ///
     /// # Errors
     /// It has no study in it: several algorithms, ranges that SageMaker chooses, an image with a program of its own.
-    pub fn new(job: &TuningJob) -> Result<Self, TuneError> {
+    pub fn new(job: &TuningJob, region: &str, tags: &BTreeMap<String, String>) -> Result<Self, TuneError> {
         let name = &job.hyper_parameter_tuning_job_name;
         if !job.training_job_definitions.is_empty() {
             return input(format!(
@@ -37,7 +39,8 @@ impl Imported {
         let mut left = Vec::new();
         let study = spec(job, &mut left)?;
         let made = ImportedJob::of_definition(&job.training_job_definition)
-            .map_err(|error| TuneError::Input(format!("tuning job {name}: {error}")))?;
+            .map_err(|error| TuneError::Input(format!("tuning job {name}: {error}")))?
+            .placed(region, tags);
         let own = made.remarks.iter();
         left.extend(own.map(|remark| format!("of its training jobs: {remark}")));
         let plan = Plan {

@@ -1,5 +1,6 @@
 //! Studies as SageMaker's own tuning jobs, and back.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Value, json};
@@ -271,7 +272,7 @@ fn everything_without_a_counterpart_is_named_at_once() {
 fn a_description_is_the_study_that_was_sent() {
     let plan = plan(STUDY);
     let request = sent(&plan);
-    let imported = Imported::new(&described(&request)).unwrap();
+    let imported = Imported::new(&described(&request), "eu-west-1", &BTreeMap::new()).unwrap();
     assert_eq!(imported.left.len(), 1, "{:?}", imported.left);
     assert!(imported.left[0].contains("warm start"), "{:?}", imported.left);
     // Static parameters become hyperparameters, and the same request is sent again.
@@ -297,7 +298,22 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
     definition["Environment"] = json!({"WANDB_API_KEY": "0123", "MODE": "fast"});
     definition["StaticHyperParameters"]["depth-token"] = json!("\"hidden\"");
     definition["StaticHyperParameters"]["_tuning_objective_metric"] = json!("loss");
-    let imported = Imported::new(&described(&request)).unwrap();
+    let labels = ["team", "aws:x", "api-token"].map(|key| (key.to_owned(), "vision".to_owned()));
+    let imported = Imported::new(&described(&request), "eu-west-1", &labels.into()).unwrap();
+    let section = imported.plan.job.sagemaker.as_ref().unwrap();
+    assert_eq!(section.region.as_deref(), Some("eu-west-1"));
+    assert_eq!(
+        section.tags,
+        BTreeMap::from([("team".to_owned(), "vision".to_owned())])
+    );
+    assert!(
+        imported
+            .left
+            .iter()
+            .any(|left| left.contains("label api-token = \"..\"")),
+        "{:?}",
+        imported.left
+    );
     let left = imported.left.join("\n");
     let file = imported.to_toml().unwrap();
     assert!(file.contains("MODE") && !file.contains("WANDB"), "{file}");
@@ -324,7 +340,7 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
 
     let mut builtin = sent(&plan(STUDY));
     builtin["TrainingJobDefinition"]["StaticHyperParameters"] = json!({"num_round": "5"});
-    let error = Imported::new(&described(&builtin)).unwrap_err();
+    let error = Imported::new(&described(&builtin), "eu-west-1", &BTreeMap::new()).unwrap_err();
     assert!(
         error.is_input() && error.to_string().contains("sagemaker_program"),
         "{error}"
@@ -332,7 +348,7 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
     let mut several = described(&request);
     several.training_job_definitions = vec![json!({})];
     assert!(
-        Imported::new(&several)
+        Imported::new(&several, "eu-west-1", &BTreeMap::new())
             .unwrap_err()
             .to_string()
             .contains("several algorithms")
