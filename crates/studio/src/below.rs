@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::places::{Lost, Place, Places};
 
-/// Entries of folders that are looked at in a search.
+/// Entries of folders that are looked at in a search, in each place.
 const ENTRIES: usize = 20_000;
 
 /// The names of at most `most` files that end so and are wanted, and whether all were looked at. Files near the folders' roots come
@@ -19,9 +19,10 @@ pub fn find(
     most: usize,
     is_wanted: &dyn Fn(&Path) -> bool,
 ) -> (Vec<String>, bool) {
-    let mut left = ENTRIES;
     let mut found = BTreeSet::new();
+    let mut is_whole = true;
     for place in places.iter() {
+        let mut left = ENTRIES;
         let mut folders = VecDeque::from([(PathBuf::new(), 0)]);
         while let Some((below, at)) = folders.pop_front() {
             for entry in fs::read_dir(place.path.join(&below))
@@ -30,6 +31,7 @@ pub fn find(
                 .flatten()
             {
                 if left == 0 || found.len() > most {
+                    is_whole = false;
                     folders.clear();
                     break;
                 }
@@ -50,7 +52,7 @@ pub fn find(
             }
         }
     }
-    let is_whole = left > 0 && found.len() <= most;
+    is_whole &= found.len() <= most;
     (found.into_iter().take(most).collect(), is_whole)
 }
 
