@@ -113,7 +113,7 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
         to,
         "{}: {} {}, {}, {}",
         out.display(),
-        plural(samples, "image"),
+        plural(samples as usize, "image"),
         match &manifest.pixels {
             // A folder of images has one class, without a name.
             None if manifest.classes == [""] => "without classes".to_owned(),
