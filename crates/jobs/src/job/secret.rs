@@ -86,7 +86,7 @@ fn has_token(text: &str) -> bool {
             .split_once(*before)
             .is_some_and(|(_, rest)| rest.starts_with(|c: char| !c.is_whitespace()))
     };
-    words.any(is_token) || text.contains("PRIVATE KEY-----") || BEFORE.iter().any(|before| is_after(before))
+    words.any(is_token) || text.contains("PRIVATE KEY-----") || BEFORE.iter().any(is_after)
 }
 
 /// The words of a name, in large letters.
