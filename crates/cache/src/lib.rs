@@ -23,6 +23,7 @@
 //! * **It is shared**, by threads, processes and jobs: each appends to files of its own and reads those of all, also while they grow.
 //!   Two processes may pack an image at the same moment; then it is there twice.
 //! * **It may be killed** at any moment: half of a record is no record.
+//! * **It leaves room**: a 20th of its disk, at most 1 GiB, stays free for others, such as checkpoints.
 //! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
 //!   priority do it while less than half of the cores' time is used, by this process and all others, or while workers have nothing to do
 //!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a training that never stops
