@@ -69,31 +69,18 @@ pub struct ImportedJob {
 
 impl ImportedJob {
     /// Translates what DescribeHyperParameterTuningJob says of its training jobs, by the same rules as a training job's
-    /// description.
+    /// description. `region` and `tags` are the tuning job's.
     ///
     /// # Errors
     /// This is no definition of training jobs, or it names no script: the image is the program.
-    pub fn of_definition(definition: &Value) -> Result<Self, ImportError> {
-        Self::of(description::draft_of_definition(definition)?)
-    }
-
-    /// With the region and the labels that the tuning job has; labels that look like secrets are remarks.
-    #[must_use]
-    pub fn placed(self, region: &str, tags: &BTreeMap<String, String>) -> Self {
-        let mut draft = Draft::new();
-        draft.job = self.job;
-        for (key, value) in tags.iter().filter(|(key, _)| !key.starts_with("aws:")) {
-            draft.label(key, value.clone());
-        }
+    pub fn of_definition(
+        definition: &Value,
+        region: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<Self, ImportError> {
+        let mut draft = description::draft_of_definition(definition)?;
+        description::keep_labels(&mut draft, tags);
         draft.sagemaker().region = Some(region.to_owned());
-        let more = draft.remarks.into_iter().map(|(_, text)| text);
-        Self {
-            job: draft.job,
-            remarks: self.remarks.into_iter().chain(more).collect(),
-        }
-    }
-
-    fn of(draft: Draft) -> Result<Self, ImportError> {
         if !draft.has_entry_point {
             return Err(ImportError::Definition(
                 "its training jobs run a program of their image (they have no hyperparameter sagemaker_program that names a \

@@ -151,7 +151,16 @@ pub(super) fn draft(
     if tags.is_none() {
         draft.remark(Part::SageMaker, "tags: its labels could not be read");
     }
-    for (key, value) in tags.into_iter().flatten() {
+    if let Some(tags) = tags {
+        keep_labels(&mut draft, tags);
+    }
+    members.rest(&mut draft, Part::Top, "");
+    Ok(draft)
+}
+
+/// Labels, but for those that AWS gives itself.
+pub(super) fn keep_labels(draft: &mut Draft, tags: &BTreeMap<String, String>) {
+    for (key, value) in tags {
         if key.starts_with("aws:") {
             draft.remark(
                 Part::SageMaker,
@@ -161,8 +170,6 @@ pub(super) fn draft(
             draft.label(key, value.clone());
         }
     }
-    members.rest(&mut draft, Part::Top, "");
-    Ok(draft)
 }
 
 /// A tuning job's TrainingJobDefinition. The jobs of a tuning job are not recorded.

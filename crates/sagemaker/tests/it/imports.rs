@@ -105,11 +105,10 @@ fn the_training_jobs_of_a_tuning_job_are_read_by_the_same_rules() {
     let values = map.remove("HyperParameters").unwrap();
     map.insert("StaticHyperParameters".into(), values);
     map.insert("DefinitionName".into(), json!("one"));
-    let tuned = ImportedJob::of_definition(&answer).unwrap();
+    let tuned = ImportedJob::of_definition(&answer, "eu-west-1", &BTreeMap::new()).unwrap();
     // These are not said there.
     (alone.profile, alone.profiler) = (false, None);
     alone.beside.clear();
-    alone.sagemaker.as_mut().unwrap().region = None;
     assert_eq!(tuned.job, alone);
     assert!(
         tuned.remarks.iter().all(|remark| remark.starts_with("channel ")),
@@ -128,7 +127,7 @@ fn the_training_jobs_of_a_tuning_job_are_read_by_the_same_rules() {
             "sagemaker_program",
         ),
     ] {
-        let error = ImportedJob::of_definition(&wrong).unwrap_err();
+        let error = ImportedJob::of_definition(&wrong, "eu-west-1", &BTreeMap::new()).unwrap_err();
         assert!(error.is_input() && error.to_string().contains(says), "{error}");
     }
 }

@@ -38,9 +38,8 @@ impl Imported {
         }
         let mut left = Vec::new();
         let study = spec(job, &mut left)?;
-        let made = ImportedJob::of_definition(&job.training_job_definition)
-            .map_err(|error| TuneError::Input(format!("tuning job {name}: {error}")))?
-            .placed(region, tags);
+        let made = ImportedJob::of_definition(&job.training_job_definition, region, tags)
+            .map_err(|error| TuneError::Input(format!("tuning job {name}: {error}")))?;
         let own = made.remarks.iter();
         left.extend(own.map(|remark| format!("of its training jobs: {remark}")));
         let plan = Plan {
