@@ -5,57 +5,13 @@ use super::LANES;
 use super::blocks::Outs;
 use super::fields::{Found, LargeOf32};
 use super::lanes::Place;
-use super::read::{Coder, Fault, OVER, States, cap, masks};
+use super::read::{Coder, Fault, OVER, States, cap};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
-use super::tokens::{BASE, BITS, ESCAPE, LARGE};
-use crate::block::ZIGZAG;
+use super::tokens::{ESCAPE, LARGE};
+use super::vectors::{ACTIVE, Aligned, BASE_OF, BITS_OF, CODED_PLACE, EXPAND, FIRST_OF_QUARTER, MASK_OF};
 use std::arch::x86_64::*;
 use std::ops::Range;
-
-#[repr(C, align(64))]
-pub(super) struct Aligned<T>(pub T);
-
-/// Of eight lanes, by a mask of those that take a byte: which of the next bytes each of them takes. Others get 0x80, for
-/// which a shuffle gives 0.
-static EXPAND: Aligned<[[u8; 8]; 256]> = Aligned({
-    let mut all = [[0x80; 8]; 256];
-    let mut mask = 0;
-    while mask < 256 {
-        let (mut lane, mut next) = (0, 0);
-        while lane < 8 {
-            if mask >> lane & 1 == 1 {
-                all[mask][lane] = next;
-                next += 1;
-            }
-            lane += 1;
-        }
-        mask += 1;
-    }
-    all
-});
-
-/// 32 bytes of ones, then as many zeros.
-static ACTIVE: Aligned<[u8; 64]> = Aligned({
-    let mut all = [0; 64];
-    let mut lane = 0;
-    while lane < 32 {
-        all[lane] = 0xFF;
-        lane += 1;
-    }
-    all
-});
-
-/// Of a place in a block, in rows, its place in coding order.
-pub(super) const CODED_PLACE: [u8; 64] = {
-    let mut places = [0; 64];
-    let mut k = 0;
-    while k < 64 {
-        places[ZIGZAG[k] as usize] = k as u8;
-        k += 1;
-    }
-    places
-};
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -223,9 +179,6 @@ pub(super) fn tokens(
     Ok(())
 }
 
-pub(super) static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
-static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
-pub(super) static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());
 /// 2^(7 - n).
 static SHIFT: Aligned<[u8; 16]> = Aligned([128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 
@@ -434,8 +387,7 @@ pub(super) fn blocks_with<const MORE_REGISTERS: bool>(
         }
         let to = &to[..places.len()];
         for quarter in 0..4 {
-            // The least place in coding order of two rows of a block.
-            if quarter > 0 && cap < [0, 3, 10, 21][quarter] {
+            if quarter > 0 && cap < FIRST_OF_QUARTER[quarter] {
                 for &to in to {
                     // SAFETY: `to` is a block, and nothing else refers to it while this runs.
                     unsafe { store_quarter(to, quarter, _mm256_setzero_si256()) };

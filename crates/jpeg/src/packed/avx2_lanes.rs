@@ -2,11 +2,9 @@
 
 use super::lanes::{CHUNK, NOWHERE, Place, Planes, SHAPES, Shape, Source, Steps, Wide};
 use super::sorted::Sorted;
+use super::vectors::CODED_PLACE;
 use crate::kernels::avx2::idct::madd;
 use std::arch::x86_64::*;
-
-/// Of a place in a block, in rows, its place in coding order.
-static CODED_PLACE: [u8; 64] = super::avx2::CODED_PLACE;
 
 /// Eight 16-bit numbers a row of both halves: what the first pass leaves of a block's 64.
 #[repr(C, align(32))]

@@ -5,12 +5,13 @@
 //! Neither `pext` nor gathers: on a Zen 2 they are slow.
 
 use super::LANES;
-use super::avx2::{Aligned, load, pair, store, twice};
+use super::avx2::{load, pair, store, twice};
 use super::costs::{BARRED, OfTypes, TypeCosts};
 use super::read::cap;
 use super::sorted::Sorted;
 use super::tables::CLASSES;
-use super::tokens::{BASE, BITS, ESCAPE, MOST, SYMBOLS};
+use super::tokens::{BASE, ESCAPE, MOST, SYMBOLS};
+use super::vectors::{ACTIVE, Aligned, BASE_OF, BITS_OF, MASK_OF};
 use super::write::{BitSink, Blocks, ClassCoding, Coder, Coding, Source, token, too_large};
 use crate::Error;
 use crate::block::ZIGZAG;
@@ -41,9 +42,6 @@ const CUT: u8 = 127;
 /// The tokens of magnitudes below 16, and of eighths of those from there on to 127.
 static BELOW_16: Aligned<[u8; 16]> = Aligned([0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7]);
 static OF_EIGHTHS: Aligned<[u8; 16]> = Aligned([0, 0, 8, 9, 10, 10, 11, 11, 12, 12, 12, 12, 13, 13, 13, 13]);
-static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
-static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
-static MASK_OF: Aligned<[u8; 16]> = Aligned(super::read::masks());
 
 /// Of eight lanes, by a mask of those that give a byte: these in their order, at the end of eight bytes.
 static COMPRESS: Aligned<[[u8; 8]; 256]> = Aligned({
@@ -59,17 +57,6 @@ static COMPRESS: Aligned<[[u8; 8]; 256]> = Aligned({
             }
         }
         mask += 1;
-    }
-    all
-});
-
-/// 32 bytes of ones, then as many zeros.
-static ACTIVE: Aligned<[u8; 64]> = Aligned({
-    let mut all = [0; 64];
-    let mut lane = 0;
-    while lane < 32 {
-        all[lane] = 0xFF;
-        lane += 1;
     }
     all
 });

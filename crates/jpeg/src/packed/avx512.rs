@@ -3,8 +3,7 @@
 
 use super::LANES;
 use super::avx2::{
-    BITS_OF, MASK_OF, blocks_with, decode, deposit, large, load, load_quarters, store, store_quarters, twice,
-    value,
+    blocks_with, decode, deposit, large, load, load_quarters, store, store_quarters, twice, value,
 };
 use super::avx2_lanes::transform_with;
 use super::blocks::Outs;
@@ -13,6 +12,7 @@ use super::lanes::{Place, Planes, Steps, Wide};
 use super::read::{Coder, Fault, OVER, States};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
+use super::vectors::{BITS_OF, MASK_OF};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;

@@ -21,6 +21,9 @@ pub(super) fn write(isa: Isa, sorted: &Sorted, values: &[u8], places: &[Place], 
                 None => super::avx2::blocks(sorted, values, places, out),
             }
         },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves the instructions.
+        Isa::Neon(_) => unsafe { super::neon::blocks(sorted, values, places, out) },
         _ => write_portable(sorted, values, places, out),
     }
 }

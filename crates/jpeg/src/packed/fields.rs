@@ -63,6 +63,9 @@ pub(super) fn read(
                 None => super::avx2::fields(tokens, raw, values, large),
             }
         },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the token proves the instructions.
+        Isa::Neon(_) => unsafe { super::neon::fields(tokens, raw, values, large) },
         _ => read_portable(tokens, raw, values, large),
     }?;
     (bits <= 8 * held).then_some(())

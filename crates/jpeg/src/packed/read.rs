@@ -504,6 +504,9 @@ impl Coder<'_> {
                     None => super::avx2::types(self, table, out, count),
                 }
             },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Neon(_) => unsafe { super::neon::types(self, table, out, count) },
             _ => {
                 for (i, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                     self.step([table; 2], (count - i * LANES).min(LANES), out)?;
@@ -531,6 +534,9 @@ impl Coder<'_> {
                     None => super::avx2::tokens(self, tables, classes, which, out),
                 }
             },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Neon(_) => unsafe { super::neon::tokens(self, tables, classes, which, out) },
             _ => {
                 for k in which {
                     for (tables, sorted) in tables.iter().zip(classes) {

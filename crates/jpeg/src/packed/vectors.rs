@@ -1,0 +1,57 @@
+//! Constants that the forms for several instruction sets load as vectors.
+
+use super::read::masks;
+use super::tokens::{BASE, BITS};
+use crate::block::ZIGZAG;
+
+#[repr(C, align(64))]
+pub(super) struct Aligned<T>(pub T);
+
+/// Of eight lanes, by a mask of those that take a byte: which of the next bytes each of them takes. Others get 0x80, for
+/// which a shuffle gives 0.
+pub(super) static EXPAND: Aligned<[[u8; 8]; 256]> = Aligned({
+    let mut all = [[0x80; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut next) = (0, 0);
+        while lane < 8 {
+            if mask >> lane & 1 == 1 {
+                all[mask][lane] = next;
+                next += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    all
+});
+
+/// 32 bytes of ones, then as many zeros.
+pub(super) static ACTIVE: Aligned<[u8; 64]> = Aligned({
+    let mut all = [0; 64];
+    let mut lane = 0;
+    while lane < 32 {
+        all[lane] = 0xFF;
+        lane += 1;
+    }
+    all
+});
+
+/// Of a place in a block, in rows, its place in coding order.
+pub(super) static CODED_PLACE: [u8; 64] = {
+    let mut places = [0; 64];
+    let mut k = 0;
+    while k < 64 {
+        places[ZIGZAG[k] as usize] = k as u8;
+        k += 1;
+    }
+    places
+};
+
+/// Of a quarter of a block, which is two rows of it, the least place in coding order.
+pub(super) const FIRST_OF_QUARTER: [usize; 4] = [0, 3, 10, 21];
+
+/// Of each token.
+pub(super) static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
+pub(super) static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
+pub(super) static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());
