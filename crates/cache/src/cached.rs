@@ -131,7 +131,7 @@ impl Cached {
                 .compare_exchange(NEW, WAITS, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
-        if packing.store().stopped().is_none() && self.progress.states.get(sample).is_some_and(waits) {
+        if !packing.store().rests() && self.progress.states.get(sample).is_some_and(waits) {
             // It may have changed while it was read. A file of this machine is read again, between two looks of its own.
             if self.source().reach() > 0 && self.key(sample) != Some(key) {
                 return self.progress.again(sample);

@@ -19,7 +19,7 @@
 //!   server, URI, ETag and size. What was changed is another sample. What was changed in the last two seconds, or while it was read,
 //!   waits for the next epoch. Nothing has to be cleared by hand.
 //! * **It is bounded.** The folder stays below its limit. If it is full, segments that no process has read from are removed, those that
-//!   were opened longest ago first; if all are in use, no more are added ([`CacheFacts::stopped`]).
+//!   were opened longest ago first; if all are in use, none are added until there is room ([`CacheFacts::stopped`]).
 //! * **It is shared**, by threads, processes and jobs: each appends to files of its own and reads those of all, also while they grow.
 //!   Two processes may pack an image at the same moment; then it is there twice.
 //! * **It may be killed** at any moment: half of a record is no record.
@@ -188,7 +188,7 @@ pub struct CacheFacts {
     /// Bytes of the cache that were removed to make room, those that were used longest ago first.
     #[serde(default)]
     pub removed_bytes: u64,
-    /// Why it adds no more.
+    /// Why the last sample was not added, if it was not. Unless it may not write at all, the cache tries again every 30 seconds.
     pub stopped: Option<String>,
 }
 
@@ -225,7 +225,7 @@ impl fmt::Display for CacheFacts {
         if self.refused > 0 {
             write!(f, "; {} not for it", images(self.refused))?;
         }
-        if self.waiting > 0 {
+        if self.waiting > 0 && self.stopped.is_none() {
             write!(
                 f,
                 "; {} not packed yet, sooner with a larger cache share",

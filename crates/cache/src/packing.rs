@@ -138,7 +138,7 @@ impl Packing {
             waiting: queue.fresh.len() + queue.later.len(),
             damaged,
             removed_bytes,
-            stopped: shared.store.stopped().map(str::to_owned),
+            stopped: shared.store.stopped(),
         }
     }
 
@@ -179,7 +179,8 @@ impl Packing {
                     let mut tools = Tools::new();
                     loop {
                         let sample = next.fetch_add(1, Ordering::Relaxed);
-                        if sample >= progress.len() || self.shared.stops() || stop.load(Ordering::Relaxed) {
+                        let ends = self.shared.stops() || stop.load(Ordering::Relaxed);
+                        if ends || sample >= progress.len() || self.shared.store.rests() {
                             return;
                         }
                         let progress = Arc::clone(progress);
@@ -240,10 +241,10 @@ impl Shared {
     }
 
     fn stops(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.store.stopped().is_some()
+        self.stop.load(Ordering::Relaxed) || self.store.ended()
     }
 
-    /// Packs until the cache is closed or takes no more; `pays` for a thread that may take time from others, up to the share.
+    /// Packs until the cache is closed or may take no more; `pays` for a thread that may take time from others, up to the share.
     fn work(&self, pays: bool) {
         if !pays {
             lowest_priority();
@@ -281,13 +282,20 @@ impl Shared {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to pack; `false` if the cache is closed or takes no more.
+    /// Waits until there is something to pack, and room for it; `false` if the cache is closed or may take no more.
     fn wait(&self) -> bool {
         let mut queue = self.queue();
-        while queue.fresh.is_empty() && queue.later.is_empty() && !self.stops() {
-            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        while !self.stops() {
+            if self.store.rests() {
+                let woken = self.wake.wait_timeout(queue, Duration::from_secs(1));
+                queue = woken.unwrap_or_else(PoisonError::into_inner).0;
+            } else if queue.fresh.is_empty() && queue.later.is_empty() {
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                return true;
+            }
         }
-        !self.stops()
+        false
     }
 
     /// The next one. Files that are in memory go first, in order. Otherwise the sample is a random one of those that were read last, so

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use stokehold_base::lock;
@@ -32,6 +32,8 @@ pub(crate) const LEAST: u64 = 1 << 20;
 /// many bytes were added.
 const RESERVE: (u64, u64) = (20, 1 << 30);
 const ASKED: u64 = 1 << 20;
+/// After how long a store that found no room looks again: others may have made some.
+const RETRY: Duration = Duration::from_secs(30);
 /// How often the folder is looked through for segments of other processes.
 const LOOK: Duration = Duration::from_secs(1);
 /// What files of this folder are called.
@@ -49,13 +51,20 @@ pub(crate) struct Store {
     writing: Mutex<Option<Writing>>,
     /// The number of the segment that this process adds to, or [`NONE`]: known without waiting for whoever writes.
     own: AtomicU32,
-    /// Why nothing is added any more.
-    stopped: OnceLock<String>,
+    /// Why the last sample was not added, if it was not.
+    stopped: Mutex<Option<Stopped>>,
+    retry: Duration,
     added: AtomicU64,
     damaged: AtomicU64,
     removed: AtomicU64,
     /// A fork of it must not write to its segment.
     process: u32,
+}
+
+struct Stopped {
+    why: String,
+    /// When adding is tried again; never, if this user may not.
+    until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -155,7 +164,8 @@ impl Store {
             looked: Mutex::new(Instant::now()),
             writing: Mutex::default(),
             own: AtomicU32::new(NONE),
-            stopped: OnceLock::new(),
+            stopped: Mutex::default(),
+            retry: RETRY,
             added: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             removed: AtomicU64::new(0),
@@ -167,9 +177,9 @@ impl Store {
         match &locked {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                store.stop("this user may not write to it");
+                store.stop("this user may not write to it", None);
             }
-            Err(error) if is_read_only(error) => store.stop("the folder is read-only"),
+            Err(error) if is_read_only(error) => store.stop("the folder is read-only", None),
             Err(_) => {}
         }
         let path = || store.dir.clone();
@@ -204,9 +214,22 @@ impl Store {
         self.limit
     }
 
-    /// Why nothing is added any more.
-    pub fn stopped(&self) -> Option<&str> {
-        self.stopped.get().map(String::as_str)
+    /// Why the last sample was not added, if it was not.
+    pub fn stopped(&self) -> Option<String> {
+        held(&self.stopped).as_ref().map(|stopped| stopped.why.clone())
+    }
+
+    /// Whether nothing is added now.
+    pub fn rests(&self) -> bool {
+        let stopped = held(&self.stopped);
+        let goes_on = |until: Option<Instant>| until.is_some_and(|until| until <= Instant::now());
+        stopped.as_ref().is_some_and(|stopped| !goes_on(stopped.until))
+    }
+
+    /// Whether nothing will be added.
+    pub fn ended(&self) -> bool {
+        let stopped = held(&self.stopped);
+        stopped.as_ref().is_some_and(|stopped| stopped.until.is_none())
     }
 
     /// Bytes that were added by this process; samples that were found damaged; bytes that this process removed.
@@ -218,10 +241,20 @@ impl Store {
         )
     }
 
-    fn stop(&self, why: impl Into<String>) {
+    fn stop(&self, why: impl Into<String>, until: Option<Instant>) {
         let why = why.into();
-        tracing::warn!(dir = %self.dir.display(), why, "the cache takes no more samples");
-        let _ = self.stopped.set(why);
+        let mut stopped = held(&self.stopped);
+        // Said once, not at every attempt.
+        if stopped.as_ref().is_none_or(|stopped| stopped.why != why) {
+            tracing::warn!(dir = %self.dir.display(), why, "the cache takes no more samples");
+        }
+        *stopped = Some(Stopped { why, until });
+    }
+
+    fn go_on(&self) {
+        if held(&self.stopped).take().is_some() {
+            tracing::info!(dir = %self.dir.display(), "the cache takes samples again");
+        }
     }
 
     pub fn has(&self, key: Key) -> bool {
@@ -365,9 +398,9 @@ impl Store {
         }
     }
 
-    /// Adds a sample. What goes wrong ends the adding, and says so once.
+    /// Adds a sample. What goes wrong ends the adding for a while, and is said once.
     pub fn add(&self, key: Key, file: &[u8]) -> Added {
-        if self.stopped().is_some() || self.has(key) {
+        if self.rests() || self.has(key) {
             return Added::No;
         }
         let most = SEGMENT.max(self.limit / 256).min(self.limit / 8);
@@ -376,18 +409,21 @@ impl Store {
         }
         let mut writing = held(&self.writing);
         // Whoever wrote meanwhile may have waited in vain, and so would this thread.
-        if self.stopped().is_some() {
+        if self.rests() {
             return Added::No;
         }
         match self.add_to(&mut writing, key, file, most) {
-            Ok(()) => Added::Yes,
+            Ok(()) => {
+                self.go_on();
+                Added::Yes
+            }
             Err(why) => {
                 self.own.store(NONE, Ordering::Release);
                 if let Some(begun) = writing.take().filter(|begun| begun.places.is_empty()) {
                     // Nothing is in it, and each run on a full disk would leave one.
                     let _ = fs::remove_file(&self.known().segments[begun.number as usize].path);
                 }
-                self.stop(why);
+                self.stop(why, Some(Instant::now() + self.retry));
                 Added::No
             }
         }
@@ -771,6 +807,31 @@ mod tests {
         // What nobody uses makes room.
         let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
         assert_eq!(store.add(1 << 101, &[7; 50_000]), Added::Yes);
+        assert!(size(&dir) <= LIMIT);
+    }
+
+    /// Nobody may remove a segment that is read; when its reader is gone, the writer that had no room goes on.
+    #[test]
+    fn who_found_no_room_looks_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        let open = || Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        let readers: Vec<_> = (1..=8u128)
+            .map(|number| {
+                let store = open();
+                assert_eq!(store.add(number, &[7; 400_000]), Added::Yes);
+                store
+            })
+            .collect();
+        let mut writer = open();
+        writer.retry = Duration::from_millis(50);
+        assert_eq!(writer.add(100, &[7; 1000]), Added::No);
+        assert!(writer.rests() && !writer.ended());
+        assert!(writer.stopped().unwrap().contains("full"));
+        drop(readers);
+        thread::sleep(writer.retry);
+        assert_eq!(writer.add(100, &[7; 1000]), Added::Yes);
+        assert!(!writer.rests() && writer.stopped().is_none());
         assert!(size(&dir) <= LIMIT);
     }
 

@@ -139,17 +139,24 @@ impl Mounts {
 }
 
 /// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
-/// folder beside the objects, which may take as much again.
+/// folder beside the objects, which may take as much again where the job says how much that is. Else it may take an eighth of the disk:
+/// objects take four fifths of what is free.
 pub(crate) fn image_cache(job: &Job) -> Option<String> {
     let caches = |channel: &Channel| channel.mode() == Mode::Cache;
     if !job.channels.values().any(caches) {
         return None;
     }
-    let folder = folder(job).ok()?.join("images");
-    let most = job.cache_gigabytes.map(|size| (size * 1e9) as u64);
+    let folder = folder(job).ok()?;
+    let limit = match job.cache_gigabytes {
+        Some(size) => (size * 1e9) as u64,
+        None => {
+            let disk = rustix::fs::statvfs(&folder).ok()?;
+            disk.f_blocks.saturating_mul(disk.f_frsize) / 8
+        }
+    };
     let place = CachePlace {
-        dir: folder,
-        limit: most,
+        dir: folder.join("images"),
+        limit: Some(limit),
     };
     // Not a limit that is too small, nor a path that reads as another one and its size.
     let text = place.to_string();
