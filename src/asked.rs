@@ -30,6 +30,11 @@ const SENT: u8 = 1;
 /// It is created.
 const THERE: u8 = 2;
 
+/// A client that says on standard error when SageMaker keeps it waiting.
+pub fn client(region: Option<&str>, options: &Options) -> Result<Client, SageMakerError> {
+    Ok(Client::open(region, options)?.telling(|text| note!("{text}")))
+}
+
 /// A job of some kind.
 pub struct Asked {
     client: Arc<Client>,

@@ -15,8 +15,8 @@ pub fn warn(images: &Images) {
     };
     if !stokehold_jpeg::packed_is_fast() && packed() {
         note!(
-            "warning: {}: its JPEGs are packed, which only pays on processors with AVX2; this one decodes ordinary JPEGs \
-             faster (`stokehold prepare --jpeg` makes such shards)",
+            "warning: {}: its JPEGs are packed, which is only known to pay on processors with AVX2; this one may decode ordinary \
+             JPEGs faster (`stokehold prepare --jpeg` makes such shards)",
             folder.root().display()
         );
     }
@@ -27,7 +27,7 @@ pub fn warn(images: &Images) {
                 shard.path().display(),
                 match shard.tables() {
                     Some(_) => "those of another shard are used",
-                    None => "none of these samples can be read",
+                    None => "no packed JPEG that needs them can be read",
                 }
             );
         }

@@ -17,6 +17,14 @@ pub enum CacheError {
         /// What the system said.
         source: io::Error,
     },
+    /// It holds images.
+    #[error("the cache's folder {} holds images ({image}); give a folder of its own, such as {}", dir.display(), dir.join("cache").display())]
+    Images {
+        /// The folder.
+        dir: PathBuf,
+        /// The name of one of them.
+        image: String,
+    },
     /// Its file system has no locks.
     #[error("the cache's folder {} cannot be locked: {source}; give one on a disk of this machine", path.display())]
     Lock {

@@ -30,7 +30,7 @@
 //!   waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! Images that cannot be packed, or would be half as large again, stay files: those of buckets are kept as they are, those of this
-//! machine are not kept. So are all, where the processor has no AVX2 and reads packed images slower than JPEGs. Samples of
+//! machine are not kept. So are all, where the processor has no AVX2: on no other are packed images known to be read faster. Samples of
 //! [shards](stokehold_storage::shard) are not cached: they are prepared already. Masks are read from their files.
 //!
 //! ```no_run
@@ -57,6 +57,7 @@ mod segment;
 mod store;
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -101,6 +102,15 @@ impl CachePlace {
             reason,
         })
     }
+}
+
+/// Bytes that a cache in the folder has and its disk has free: what a limit is a part of. The folder need not be there yet, but the one
+/// above it.
+///
+/// # Errors
+/// What the system says.
+pub fn room(dir: &Path) -> io::Result<u64> {
+    store::room(dir)
 }
 
 impl FromStr for CachePlace {
@@ -170,7 +180,7 @@ pub struct CacheFacts {
     /// Samples that were read from their source.
     pub misses: u64,
     /// Samples that were read past it: of shards, which are prepared already; URIs of a list; files that were changed less than two seconds before;
-    /// and, on a processor without AVX2, all files of this machine, whose JPEGs it reads faster than packed ones.
+    /// and, on a processor without AVX2, all files of this machine.
     #[serde(default)]
     pub passed: u64,
     /// Samples that were added.
@@ -208,7 +218,7 @@ impl fmt::Display for CacheFacts {
                     "of shards, which are prepared already, of a list's URIs, or of files that were just changed"
                 }
                 false => {
-                    "of shards, or of files of this machine, whose processor has no AVX2 and reads JPEGs faster"
+                    "of shards, or of files of this machine, whose processor is not known to read packed ones faster"
                 }
             };
             write!(f, "; {} reads past it: {why}", self.passed)?;
@@ -225,11 +235,15 @@ impl fmt::Display for CacheFacts {
         if self.refused > 0 {
             write!(f, "; {} not for it", images(self.refused))?;
         }
-        if self.waiting > 0 && self.stopped.is_none() {
+        if self.waiting > 0 {
             write!(
                 f,
-                "; {} not packed yet, sooner with a larger cache share",
-                images(self.waiting as u64)
+                "; {} not packed yet{}",
+                images(self.waiting as u64),
+                match self.stopped {
+                    Some(_) => "",
+                    None => ", sooner with a larger cache share",
+                }
             )?;
         }
         if self.damaged > 0 {
@@ -243,7 +257,7 @@ impl fmt::Display for CacheFacts {
             )?;
         }
         match &self.stopped {
-            Some(why) => write!(f, "; it takes no more: {why}"),
+            Some(why) => write!(f, "; it takes none now: {why}"),
             None => Ok(()),
         }
     }

@@ -54,6 +54,9 @@ pub(crate) struct Store {
     /// Why the last sample was not added, if it was not.
     stopped: Mutex<Option<Stopped>>,
     retry: Duration,
+    /// As if the disk were.
+    #[cfg(test)]
+    full: std::sync::atomic::AtomicBool,
     added: AtomicU64,
     damaged: AtomicU64,
     removed: AtomicU64,
@@ -166,6 +169,8 @@ impl Store {
             own: AtomicU32::new(NONE),
             stopped: Mutex::default(),
             retry: RETRY,
+            #[cfg(test)]
+            full: std::sync::atomic::AtomicBool::new(false),
             added: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             removed: AtomicU64::new(0),
@@ -219,7 +224,7 @@ impl Store {
         held(&self.stopped).as_ref().map(|stopped| stopped.why.clone())
     }
 
-    /// Whether nothing is added now.
+    /// Whether adding is paused or has ended.
     pub fn rests(&self) -> bool {
         let stopped = held(&self.stopped);
         let goes_on = |until: Option<Instant>| until.is_some_and(|until| until <= Instant::now());
@@ -246,14 +251,14 @@ impl Store {
         let mut stopped = held(&self.stopped);
         // Said once, not at every attempt.
         if stopped.as_ref().is_none_or(|stopped| stopped.why != why) {
-            tracing::warn!(dir = %self.dir.display(), why, "the cache takes no more samples");
+            tracing::warn!(dir = %self.dir.display(), why, "the cache takes no samples now");
         }
         *stopped = Some(Stopped { why, until });
     }
 
     fn go_on(&self) {
         if held(&self.stopped).take().is_some() {
-            tracing::info!(dir = %self.dir.display(), "the cache takes samples again");
+            tracing::warn!(dir = %self.dir.display(), "the cache takes samples again");
         }
     }
 
@@ -408,7 +413,7 @@ impl Store {
             return Added::TooLarge;
         }
         let mut writing = held(&self.writing);
-        // Whoever wrote meanwhile may have waited in vain, and so would this thread.
+        // Another thread may have found no room while this one waited for the lock.
         if self.rests() {
             return Added::No;
         }
@@ -418,10 +423,13 @@ impl Store {
                 Added::Yes
             }
             Err(why) => {
-                self.own.store(NONE, Ordering::Release);
-                if let Some(begun) = writing.take().filter(|begun| begun.places.is_empty()) {
-                    // Nothing is in it, and each run on a full disk would leave one.
-                    let _ = fs::remove_file(&self.known().segments[begun.number as usize].path);
+                // One that has samples is gone on with when there is room. An empty one would be left by each attempt on a full disk.
+                if let Some(begun) = writing.take_if(|begun| begun.places.is_empty()) {
+                    self.own.store(NONE, Ordering::Release);
+                    let mut known = self.known_mut();
+                    let segment = &mut known.segments[begun.number as usize];
+                    (segment.gone, segment.file) = (true, None);
+                    let _ = fs::remove_file(&segment.path);
                 }
                 self.stop(why, Some(Instant::now() + self.retry));
                 Added::No
@@ -446,6 +454,10 @@ impl Store {
         };
         let mut bytes = Vec::with_capacity(file.len() + segment::HEAD as usize);
         let place = segment::record(key, file, &mut bytes);
+        #[cfg(test)]
+        if self.full.load(Ordering::Relaxed) {
+            return Err("a test's disk is full".to_owned());
+        }
         if let Err(error) = to.file.write_all_at(&bytes, to.at) {
             // Readers ignore half a record. Truncating gives its bytes back to a full disk.
             let _ = to.file.set_len(to.at);
@@ -481,9 +493,14 @@ impl Store {
         };
         self.known_mut().segments[writing.number as usize].read = Scanned::All;
         self.own.store(NONE, Ordering::Release);
-        writing
-            .file
-            .write_all_at(&segment::end(&writing.places, writing.at), writing.at)
+        let end = segment::end(&writing.places, writing.at);
+        let written = writing.file.write_all_at(&end, writing.at);
+        if written.is_err() {
+            // Whoever meets a segment without an end that nobody writes gives it one.
+            let _ = writing.file.set_len(writing.at);
+            self.known_mut().segments[writing.number as usize].file = None;
+        }
+        written
     }
 
     /// Begins a segment, for which others that nobody uses are removed if need be. The error says why there is no room.
@@ -596,6 +613,10 @@ pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
     let made = match dir.is_file() {
         true => Err(io::Error::other("this is a file")),
         false if dir.exists() => {
+            if let Some(image) = image_in(dir) {
+                let dir = dir.to_owned();
+                return Err(CacheError::Images { dir, image });
+            }
             mark(dir);
             fs::canonicalize(dir)
         }
@@ -605,6 +626,14 @@ pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
         path: dir.to_owned(),
         source,
     })
+}
+
+/// The name of an image among the first thousand entries of a folder: it is somebody's data, and no place for a cache.
+fn image_in(dir: &Path) -> Option<String> {
+    let entries = fs::read_dir(dir).ok()?.take(1000).flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    let image = names.find(|name| stokehold_storage::is_image_name(name))?;
+    Some(image.to_string_lossy().into_owned())
 }
 
 /// Makes a folder where there is none, for its user alone: images of a private bucket are nobody else's.
@@ -732,12 +761,18 @@ fn size(dir: &Path) -> io::Result<u64> {
     Ok(size)
 }
 
-/// Four fifths of what the cache has and the disk has free.
-fn default_limit(dir: &Path) -> io::Result<u64> {
-    let size = size(dir)?;
-    let disk = rustix::fs::statvfs(dir)?;
+/// What a cache in the folder has and its disk has free. The folder need not be there yet, but the one above it.
+pub(crate) fn room(dir: &Path) -> io::Result<u64> {
+    let size = if_there(size(dir))?;
+    let there = if size.is_some() { Some(dir) } else { dir.parent() };
+    let disk = rustix::fs::statvfs(there.unwrap_or(dir))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    Ok((size.saturating_add(free) / 5 * 4).max(LEAST))
+    Ok(size.unwrap_or_default().saturating_add(free))
+}
+
+/// Four fifths of that.
+fn default_limit(dir: &Path) -> io::Result<u64> {
+    Ok((room(dir)? / 5 * 4).max(LEAST))
 }
 
 fn is_read_only(error: &io::Error) -> bool {
@@ -835,6 +870,42 @@ mod tests {
         assert!(size(&dir) <= LIMIT);
     }
 
+    /// A disk that is full now and then, as beside checkpoints.
+    #[test]
+    fn pauses_take_no_room_and_no_open_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        let mut store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        store.retry = Duration::ZERO;
+        let open = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let mut key = 0;
+        let mut add = |store: &Store| {
+            key += 1;
+            store.add(key, &[7; 20_000])
+        };
+        for full in 0..20 {
+            store.full.store(true, Ordering::Relaxed);
+            assert_eq!(add(&store), Added::No, "{full}");
+            assert!(store.stopped().is_some());
+            store.full.store(false, Ordering::Relaxed);
+            assert_eq!(add(&store), Added::Yes, "{full}");
+        }
+        // Where there was nothing yet, each attempt begins a segment, whose first write fails.
+        let before = open();
+        for _ in 0..20 {
+            *held(&store.writing) = None;
+            store.full.store(true, Ordering::Relaxed);
+            assert_eq!(add(&store), Added::No);
+        }
+        assert!(open() <= before + 10, "{before} files were open, {} are", open());
+        store.full.store(false, Ordering::Relaxed);
+        drop(store);
+        assert!(segments(&dir).unwrap().len() <= 2);
+        let other = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        let all = (1000..1150).filter(|&key| other.add(key, &[7; 20_000]) == Added::Yes);
+        assert!(all.count() > 120, "{:?}", other.stopped());
+    }
+
     /// As killed processes leave them, each with half a record at its end.
     #[test]
     fn segments_of_killed_processes_do_not_fill_the_cache_while_they_are_read() {
@@ -882,9 +953,12 @@ mod tests {
         let (empty, full) = (folder.path().join("empty"), folder.path().join("full"));
         fs::create_dir(&empty).unwrap();
         fs::create_dir(&full).unwrap();
-        fs::write(full.join("1.jpg"), "").unwrap();
+        fs::write(full.join("notes"), "").unwrap();
         made(&empty).unwrap();
         made(&full).unwrap();
+        fs::write(full.join("1.JPG"), "").unwrap();
+        let refused = made(&full).unwrap_err().to_string();
+        assert!(refused.contains("holds images (1.JPG)"), "{refused}");
         assert!(empty.join(TAG).exists() && !full.join(TAG).exists());
     }
 

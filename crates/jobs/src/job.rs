@@ -97,7 +97,7 @@ pub struct Job {
     pub cache_dir: Option<PathBuf>,
     /// The most that objects take in `cache-dir`, in gigabytes (of 1e9 bytes); those that were not read for longest are
     /// removed. Packed images, where the script's loader makes them, may take as much again. Default: four fifths of
-    /// the sum of their size and the free disk space, and for packed images an eighth of the disk.
+    /// the sum of their size and the free disk space, and for packed images an eighth of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.001), extend("exclusiveMaximum" = 1_000_000_000))]
     pub cache_gigabytes: Option<f64>,

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use serde::Deserialize;
-use stokehold_jpeg::{Decoder, Input, Layout, Scale};
+use stokehold_jpeg::{Decoder, Input, Layout, PackTables, Scale};
 use stokehold_loader::input;
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{DecodeOptions, Format, bake, decode, probe};
@@ -298,9 +298,17 @@ fn shards(
         }
         if let Some(damage) = shard.tables_damage() {
             findings.problems.push(format!(
-                "{}: its packed JPEGs cannot be decoded: {damage}",
-                shard.path().display()
+                "{}: the tables of its packed JPEGs are {damage}; {}",
+                shard.path().display(),
+                match shard.tables() {
+                    Some(_) => "those of another shard are used",
+                    None => "no packed JPEG that needs them can be read",
+                }
             ));
+        } else if let Some(Err(error)) = shard.tables().map(PackTables::parse) {
+            findings
+                .problems
+                .push(format!("{}: {error}", shard.path().display()));
         }
     }
     let next = AtomicUsize::new(0);

@@ -51,6 +51,9 @@ const PAGES: usize = 16;
 /// The first pause between two tries, and the longest. A pause is between half of it and all of it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
+/// Who waits for longer is told that a call is tried again.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// SageMaker and CloudWatch's logs in a region. Every call has an end: after `retry` of the options, and one request's time
 /// limit.
 #[derive(Debug)]
@@ -59,6 +62,7 @@ pub struct Client {
     logs: Slot,
     region: String,
     retry: Duration,
+    tell: fn(&str),
 }
 
 /// A service that is opened anew when its credentials expire.
@@ -67,6 +71,7 @@ struct Slot {
     region: String,
     options: Options,
     open: Mutex<Arc<Service>>,
+    tell: fn(&str),
 }
 
 /// Why a try was in vain.
@@ -124,10 +129,11 @@ struct Pace {
     limit: Duration,
     next: Duration,
     random: Random,
+    tell: Option<fn(&str)>,
 }
 
 impl Pace {
-    fn new(limit: Duration) -> Self {
+    fn new(limit: Duration, tell: fn(&str)) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = now.unwrap_or_default().as_nanos() as u64 ^ u64::from(std::process::id());
         Self {
@@ -135,15 +141,25 @@ impl Pace {
             limit,
             next: PAUSES.0,
             random: Random::of(seed),
+            tell: Some(tell),
         }
     }
 
-    /// Waits; `false`, at once, if the time would be over.
-    fn pause(&mut self) -> bool {
+    /// Waits before another try of an operation; `false`, at once, if the time would be over. Who has waited for some seconds is
+    /// told why.
+    fn pause(&mut self, operation: &str, reason: &str) -> bool {
         let half = self.next.as_secs_f64() / 2.0;
         let pause = Duration::from_secs_f64(half + half * self.random.unit());
         if self.began.elapsed() + pause > self.limit {
             return false;
+        }
+        tracing::debug!(operation, reason, "another try follows");
+        let elapsed = self.began.elapsed();
+        if elapsed + pause > PATIENCE
+            && let Some(tell) = self.tell.take()
+        {
+            let left = self.limit.saturating_sub(elapsed).as_secs();
+            tell(&format!("{operation}: {reason}; trying again for {left} s"));
         }
         thread::sleep(pause);
         self.next = (self.next * 2).min(PAUSES.1);
@@ -166,6 +182,7 @@ impl Slot {
             region: open.region().to_owned(),
             options: options.clone(),
             open: Mutex::new(Arc::new(open)),
+            tell: |_| {},
         })
     }
 
@@ -227,13 +244,11 @@ impl Slot {
         request: &impl Serialize,
     ) -> Result<A, (Trouble, Duration)> {
         let request = bytes(request);
-        let mut pace = Pace::new(self.options.retry);
+        let mut pace = Pace::new(self.options.retry, self.tell);
         loop {
             match self.renewed(operation, &request) {
                 Ok(answer) => return Ok(answer),
-                Err(trouble) if trouble.is_passing && pace.pause() => {
-                    tracing::debug!(operation, reason = trouble.reason, "tried again");
-                }
+                Err(trouble) if trouble.is_passing && pace.pause(operation, &trouble.reason) => {}
                 Err(trouble) => return Err((trouble, pace.began.elapsed())),
             }
         }
@@ -351,7 +366,16 @@ impl Client {
             sagemaker,
             region,
             retry: options.retry,
+            tell: |_| {},
         })
+    }
+
+    /// Has `tell` told, in a sentence, when a call is tried for more than two seconds. It has all of `retry` to succeed, which may be a
+    /// minute.
+    #[must_use]
+    pub fn telling(mut self, tell: fn(&str)) -> Self {
+        (self.tell, self.sagemaker.tell, self.logs.tell) = (tell, tell, tell);
+        self
     }
 
     /// The region.
@@ -504,7 +528,7 @@ impl Client {
         look: &dyn Fn() -> Result<Option<(bool, String)>, Trouble>,
     ) -> Result<String, SageMakerError> {
         let json = bytes(request);
-        let mut pace = Pace::new(self.retry);
+        let mut pace = Pace::new(self.retry, self.tell);
         // Whether a request may have been carried out without its answer: now, and at any time.
         let (mut is_unclear, mut was_unclear) = (false, false);
         // One without an answer may still be on its way when SageMaker knows of none yet.
@@ -535,7 +559,7 @@ impl Client {
             if is_refused && !is_lost {
                 return Err(self.sagemaker.error(operation, trouble, pace.began.elapsed()));
             }
-            if is_refused || !pace.pause() {
+            if is_refused || !pace.pause(operation, &reason) {
                 let (name, region) = (name.to_owned(), self.region.clone());
                 return Err(match is_unclear || is_lost {
                     true => SageMakerError::Unclear {
@@ -552,7 +576,6 @@ impl Client {
                     },
                 });
             }
-            tracing::debug!(operation, reason, "asked for it again");
         }
     }
 

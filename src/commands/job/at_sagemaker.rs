@@ -15,7 +15,7 @@ use stokehold_sagemaker::{
 };
 
 use super::{ended, print, show};
-use crate::asked::Asked;
+use crate::asked::{self, Asked};
 use crate::failure::Usage;
 use crate::{interrupt, terminal};
 
@@ -66,7 +66,7 @@ impl At {
         Ok(match self.on {
             Some(On::Sagemaker) => {
                 let region = region.or(self.region.as_deref());
-                Some(Client::open(region, &Options::default())?)
+                Some(asked::client(region, &Options::default())?)
             }
             None => None,
         })
@@ -95,7 +95,7 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     job.check()?;
     let section = Plan::section(job)?;
     let options = Options::default();
-    let client = Client::open(section.region.as_deref(), &options)?;
+    let client = asked::client(section.region.as_deref(), &options)?;
     let name = job.name_or_made();
     let plan = Plan::new(job, &name, client.region())?;
     if way.dry_run {

@@ -18,7 +18,7 @@ use stokehold_sagemaker::{
 };
 
 use super::{Args, JoinName, SplitName};
-use crate::asked::Asked;
+use crate::asked::{self, Asked};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::{interrupt, terminal};
@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let job = Job::read(file)?;
     job.check()?;
     let section = Plan::section(&job)?;
-    let client = Client::open(section.region.as_deref(), &Options::default())?;
+    let client = asked::client(section.region.as_deref(), &Options::default())?;
     let (model, transform) = requests(args, &job, image)?;
     // Both before anything is created.
     model.check().map_err(SageMakerError::from)?;

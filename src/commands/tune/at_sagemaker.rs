@@ -14,6 +14,7 @@ use stokehold_tune::sagemaker::{self, Account, Kept};
 use stokehold_tune::{Ask, History, Plan, Study, Torn};
 
 use super::watch::Watch;
+use crate::asked;
 use crate::failure::Usage;
 use crate::{interrupt, shell, terminal};
 
@@ -35,7 +36,7 @@ pub fn client(plan: &Plan, region: Option<&str>) -> Result<Client, Box<dyn Error
         retry: RETRY,
         ..Options::default()
     };
-    Ok(Client::open(region.or(section.region.as_deref()), &options)?)
+    Ok(asked::client(region.or(section.region.as_deref()), &options)?)
 }
 
 /// Checks a plan before its study is made, and says what is different there.

@@ -13,7 +13,7 @@ use stokehold_sagemaker::{Client, JobStatus, ObjectiveType, Resource, TunedJob, 
 use stokehold_tune::sagemaker::{Imported, Native, decoded};
 use stokehold_tune::{Plan, in_words, short};
 
-use crate::asked::Asked;
+use crate::asked::{self, Asked};
 use crate::terminal::note;
 use crate::{files, interrupt, shell, terminal};
 
@@ -37,7 +37,7 @@ pub struct Way<'a> {
 /// A client that tries as long as for any job.
 pub fn client(plan: &Plan, region: Option<&str>) -> Result<Client, Box<dyn Error>> {
     let section = stokehold_sagemaker::Plan::section(&plan.job)?;
-    Ok(Client::open(
+    Ok(asked::client(
         region.or(section.region.as_deref()),
         &Options::default(),
     )?)
@@ -179,7 +179,7 @@ fn end(client: &Client, job: &TuningJob) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Says how far a tuning job is.
 pub fn status(name: &str, region: Option<&str>) -> Result<ExitCode, Box<dyn Error>> {
-    let client = Client::open(region, &Options::default())?;
+    let client = asked::client(region, &Options::default())?;
     let job = client.describe_tuning_job(name)?;
     write!(terminal::out(), "{}", described(&job, &client.tuned_jobs(name)?))?;
     Ok(ExitCode::SUCCESS)
@@ -187,13 +187,13 @@ pub fn status(name: &str, region: Option<&str>) -> Result<ExitCode, Box<dyn Erro
 
 /// Asks SageMaker to stop a tuning job.
 pub fn stop(name: &str, region: Option<&str>) -> Result<ExitCode, Box<dyn Error>> {
-    Client::open(region, &Options::default())?.stop_tuning_job(name)?;
+    asked::client(region, &Options::default())?.stop_tuning_job(name)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the study's file that a tuning job's description makes.
 pub fn import(name: &str, file: &Path, region: Option<&str>) -> Result<ExitCode, Box<dyn Error>> {
-    let client = Client::open(region, &Options::default())?;
+    let client = asked::client(region, &Options::default())?;
     let job = client.describe_tuning_job(name)?;
     let tags = client
         .tags(&job.hyper_parameter_tuning_job_arn)

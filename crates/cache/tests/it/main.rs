@@ -554,7 +554,7 @@ fn an_image_larger_than_a_file_of_the_cache_is_left_out() {
 }
 
 #[test]
-fn a_cache_that_takes_no_more_still_reads_what_others_add() {
+fn what_others_add_is_read_while_this_process_packs() {
     if !packs() {
         return;
     }

@@ -139,25 +139,20 @@ impl Mounts {
 }
 
 /// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
-/// folder beside the objects, which may take as much again where the job says how much that is. Else it may take an eighth of the disk:
-/// objects take four fifths of what is free.
+/// folder beside the objects, which may take as much again where the job says how much that is. Else it may take an eighth of what is
+/// free: objects take four fifths.
 pub(crate) fn image_cache(job: &Job) -> Option<String> {
     let caches = |channel: &Channel| channel.mode() == Mode::Cache;
     if !job.channels.values().any(caches) {
         return None;
     }
-    let folder = folder(job).ok()?;
+    let dir = folder(job).ok()?.join("images");
     let limit = match job.cache_gigabytes {
         Some(size) => (size * 1e9) as u64,
-        None => {
-            let disk = rustix::fs::statvfs(&folder).ok()?;
-            disk.f_blocks.saturating_mul(disk.f_frsize) / 8
-        }
+        None => stokehold_cache::room(&dir).ok()? / 8,
     };
-    let place = CachePlace {
-        dir: folder.join("images"),
-        limit: Some(limit),
-    };
+    let limit = Some(limit);
+    let place = CachePlace { dir, limit };
     // Not a limit that is too small, nor a path that reads as another one and its size.
     let text = place.to_string();
     (text.parse() == Ok(place)).then_some(text)
@@ -319,6 +314,29 @@ mod tests {
             message.contains("fusermount3") && message.contains("missing"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn objects_and_packed_images_have_room_on_one_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job: Job = toml::from_str("entry-point = \"train.py\"").unwrap();
+        job.cache_dir = Some(folder.path().to_owned());
+        assert_eq!(image_cache(&job), None);
+        let channel = "uri = \"s3://bucket/photos\"\nmode = \"Cache\"";
+        job.channels
+            .insert("train".to_owned(), toml::from_str(channel).unwrap());
+        let limit = |job: &Job| {
+            let place: CachePlace = image_cache(job).unwrap().parse().unwrap();
+            assert_eq!(place.dir, folder.path().join("images"));
+            place.limit.unwrap()
+        };
+        let free = stokehold_cache::room(folder.path()).unwrap();
+        assert!(limit(&job) <= free / 7 && limit(&job) >= free / 9);
+        job.cache_gigabytes = Some(1.5);
+        assert_eq!(limit(&job), 1_500_000_000);
+        // Too small for a cache.
+        job.cache_gigabytes = Some(0.001);
+        assert_eq!(image_cache(&job), None);
     }
 
     #[test]

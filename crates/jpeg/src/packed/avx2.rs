@@ -1,6 +1,6 @@
 //! The stages of reading for AVX2. Every function here needs the instructions that the token of
 //! [`Isa::Avx2`](crate::kernels::Isa) proves.
-//!
+
 use super::LANES;
 use super::blocks::Outs;
 use super::fields::{Found, LargeOf32};

@@ -26,7 +26,7 @@ pub(super) static EXPAND: Aligned<[[u8; 8]; 256]> = Aligned({
     all
 });
 
-/// 32 bytes of ones, then as many zeros.
+/// 32 bytes with all bits set, then 32 zeros.
 pub(super) static ACTIVE: Aligned<[u8; 64]> = Aligned({
     let mut all = [0; 64];
     let mut lane = 0;
@@ -51,7 +51,9 @@ pub(super) static CODED_PLACE: [u8; 64] = {
 /// Of a quarter of a block, which is two rows of it, the least place in coding order.
 pub(super) const FIRST_OF_QUARTER: [usize; 4] = [0, 3, 10, 21];
 
-/// Of each token.
+/// How many raw bits each token has.
 pub(super) static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
+/// The least magnitude of each token.
 pub(super) static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
+/// The raw bits of each token, as a mask.
 pub(super) static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());

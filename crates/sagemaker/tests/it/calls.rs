@@ -1,6 +1,7 @@
 //! What becomes of throttling, silence, refusals and expired credentials, by a server of the test.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -65,6 +66,27 @@ fn throttled_and_failed_requests_are_sent_again() {
     let job = stub.client(LONG).describe("flowers-1").unwrap();
     assert_eq!(job.training_job_status, JobStatus::InProgress);
     assert_eq!(stub.operations().len(), 6);
+}
+
+#[test]
+fn who_waits_for_long_is_told_once_why() {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let answer = described(&small(), "InProgress");
+    let start = Instant::now();
+    let stub = Stub::start(move |_, _| match start.elapsed() < Duration::from_millis(2500) {
+        true => error(503, "ServiceUnavailable", "busy"),
+        false => Reply::Json(200, answer.clone()),
+    });
+    let client = stub
+        .client(LONG)
+        .telling(|text| TOLD.lock().unwrap().push(text.to_owned()));
+    client.describe("flowers-1").unwrap();
+    let told = TOLD.lock().unwrap();
+    let [told] = &told[..] else { panic!("{told:?}") };
+    assert!(
+        told.starts_with("DescribeTrainingJob: ") && told.contains("busy; trying again for "),
+        "{told}"
+    );
 }
 
 #[test]

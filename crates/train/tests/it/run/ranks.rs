@@ -98,7 +98,7 @@ fn assert_close(one: &[f32], other: &[f32], bound: f32, what: &str) {
     }
 }
 
-/// 52 steps of batches of 6, 4 at the end of each epoch.
+/// 26 steps of batches of 6, 4 at the end of each epoch.
 fn long(dir: &Path) -> TrainConfig {
     TrainConfig {
         epochs: 13,
