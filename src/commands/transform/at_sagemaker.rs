@@ -12,9 +12,9 @@ use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jobs::Job;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
-    AssembleWith, BatchStrategy, Client, Container, CreateModel, CreateTransformJob, DataProcessing,
-    JobStatus, JoinSource, Plan, Resource, SageMakerError, SplitType, Tag, TransformData, TransformInput,
-    TransformJob, TransformObjects, TransformOutput, TransformResources, TransformSource, VpcConfig,
+    AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JobStatus,
+    JoinSource, Plan, Resource, SageMakerError, SplitType, Tag, TransformData, TransformInput, TransformJob,
+    TransformObjects, TransformOutput, TransformResources, TransformSource, VpcConfig,
 };
 
 use super::{Args, JoinName, SplitName};
