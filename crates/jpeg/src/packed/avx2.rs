@@ -9,7 +9,8 @@ use super::read::{Coder, Fault, OVER, States, cap};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
 use super::tokens::{ESCAPE, LARGE};
-use super::vectors::{ACTIVE, Aligned, BASE_OF, BITS_OF, CODED_PLACE, EXPAND, FIRST_OF_QUARTER, MASK_OF};
+use super::vectors::{ACTIVE, Aligned, BASE_OF, BITS_OF, EXPAND, FIRST_OF_QUARTER, MASK_OF};
+use crate::block::CODED_PLACE;
 use std::arch::x86_64::*;
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 
 use super::lanes::{CHUNK, NOWHERE, Place, Planes, SHAPES, Shape, Source, Steps, Wide};
 use super::sorted::Sorted;
-use super::vectors::CODED_PLACE;
+use crate::block::CODED_PLACE;
 use crate::kernels::avx2::idct::madd;
 use std::arch::x86_64::*;
 

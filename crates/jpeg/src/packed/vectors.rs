@@ -2,7 +2,6 @@
 
 use super::read::masks;
 use super::tokens::{BASE, BITS};
-use crate::block::ZIGZAG;
 
 #[repr(C, align(64))]
 pub(super) struct Aligned<T>(pub T);
@@ -36,17 +35,6 @@ pub(super) static ACTIVE: Aligned<[u8; 64]> = Aligned({
     }
     all
 });
-
-/// Of a place in a block, in rows, its place in coding order.
-pub(super) static CODED_PLACE: [u8; 64] = {
-    let mut places = [0; 64];
-    let mut k = 0;
-    while k < 64 {
-        places[ZIGZAG[k] as usize] = k as u8;
-        k += 1;
-    }
-    places
-};
 
 /// Of a quarter of a block, which is two rows of it, the least place in coding order.
 pub(super) const FIRST_OF_QUARTER: [usize; 4] = [0, 3, 10, 21];
