@@ -21,15 +21,8 @@ pub fn warn(images: &Images) {
         );
     }
     for shard in folder.shards() {
-        if let Some(damage) = shard.tables_damage() {
-            note!(
-                "warning: {}: the tables of its packed JPEGs are {damage}; {} (prepare the data set again)",
-                shard.path().display(),
-                match shard.tables() {
-                    Some(_) => "those of another shard are used",
-                    None => "no packed JPEG that needs them can be read",
-                }
-            );
+        if let Some(warning) = shard.tables_warning() {
+            note!("warning: {warning} (prepare the data set again)");
         }
         if let Some(damage) = shard.damage() {
             note!(

@@ -69,6 +69,7 @@ def test_the_environment_names_a_cache(pictures, tmp_path, monkeypatch):
         ("kept:1kB", 0.03, "at least 1MiB"),
         ("/dev/null/kept", 0.03, "the cache's folder"),
         ("kept", 1.5, "from 0 to 1"),
+        (True, 0.03, "cache=True: must be a folder"),
     ],
 )
 def test_what_cannot_be_a_cache_is_refused(pictures, tmp_path, monkeypatch, cache, share, why):

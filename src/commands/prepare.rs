@@ -204,6 +204,13 @@ impl Args {
             Kept::Keep => Metadata::Keep,
             Kept::Drop => Metadata::Drop,
         };
+        let packs = !(content.raw || content.jpeg || self.tar);
+        if packs && !stokehold_jpeg::packed_is_fast() {
+            note!(
+                "warning: JPEGs are packed, which is only known to pay where a processor with AVX2 reads them; this one may read \
+                 ordinary JPEGs faster (--jpeg)"
+            );
+        }
         let size = content
             .max_side
             .map(Size::LongerSide)

@@ -36,6 +36,11 @@ const WAITS: u8 = 1;
 const REFUSED: u8 = 2;
 
 impl Progress {
+    pub fn new(source: Arc<dyn Source>) -> Self {
+        let states = (0..source.len()).map(|_| AtomicU8::new(NEW)).collect();
+        Self { source, states }
+    }
+
     pub fn source(&self) -> &dyn Source {
         &*self.source
     }
@@ -79,10 +84,9 @@ fn key_of(source: &dyn Source, sample: usize, scratch: &mut Vec<u8>) -> Option<K
 
 impl Cached {
     pub(crate) fn new(cache: Arc<Cache>, source: Arc<dyn Source>) -> Self {
-        let states = (0..source.len()).map(|_| AtomicU8::new(NEW)).collect();
         Self {
             cache,
-            progress: Arc::new(Progress { source, states }),
+            progress: Arc::new(Progress::new(source)),
             fetched: Mutex::default(),
             process: process::id(),
         }

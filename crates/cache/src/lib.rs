@@ -51,10 +51,13 @@
 
 mod cached;
 mod error;
+mod folder;
+mod known;
 mod pace;
 mod packing;
 mod segment;
 mod store;
+mod writer;
 
 use std::fmt;
 use std::io;
@@ -110,7 +113,7 @@ impl CachePlace {
 /// # Errors
 /// What the system says.
 pub fn room(dir: &Path) -> io::Result<u64> {
-    store::room(dir)
+    folder::room(dir)
 }
 
 impl FromStr for CachePlace {
@@ -133,7 +136,7 @@ impl FromStr for CachePlace {
         if dir.contains("://") {
             return Err("the cache is a folder of this machine".to_owned());
         }
-        if limit.is_some_and(|limit| limit < store::LEAST) {
+        if limit.is_some_and(|limit| limit < folder::LEAST) {
             return Err("the size is at least 1MiB".to_owned());
         }
         let dir = PathBuf::from(dir);
@@ -286,7 +289,7 @@ impl Cache {
         }
         // A fork of the process that opened it has no threads for it.
         static OPEN: Mutex<Vec<(u32, Weak<Cache>)>> = Mutex::new(Vec::new());
-        let dir = store::made(&place.dir)?;
+        let dir = folder::made(&place.dir)?;
         let open = || OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = || {
             let mut open = open();

@@ -398,3 +398,74 @@ fn lowest_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, 19);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jpeg_encoder::{ColorType, Encoder};
+    use stokehold_storage::{SampleBytes, Source, StorageError};
+
+    /// A sample in a bucket, whose bytes are always given.
+    struct Given;
+
+    impl Source for Given {
+        fn len(&self) -> usize {
+            1
+        }
+
+        fn class(&self, _: usize) -> u32 {
+            0
+        }
+
+        fn name(&self, sample: usize) -> String {
+            sample.to_string()
+        }
+
+        fn read(&self, sample: usize, _: &mut SampleBytes) -> Result<(), StorageError> {
+            unreachable!("sample {sample} was given")
+        }
+
+        fn reach(&self) -> usize {
+            1
+        }
+    }
+
+    #[test]
+    fn what_waits_for_room_is_packed_when_there_is_some() {
+        const LIMIT: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let dir = crate::folder::made(folder.path()).unwrap();
+        let open = || Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        let readers: Vec<_> = (1..=8u128)
+            .map(|number| {
+                let store = open();
+                assert_eq!(store.add(number, &[7; 100_000]), Added::Yes);
+                store
+            })
+            .collect();
+        let mut store = open();
+        store.retry = Duration::from_millis(50);
+        assert_eq!(store.add(9, b"no room"), Added::No);
+        let packing = Packing::new(store, 1.0);
+        let mut file = Vec::new();
+        let pixels = [90; 64 * 64 * 3];
+        let encoder = Encoder::new(&mut file, 85);
+        encoder.encode(&pixels, 64, 64, ColorType::Rgb).unwrap();
+        let progress = Arc::new(Progress::new(Arc::new(Given)));
+        packing.offer(Waiting { progress, sample: 0 }, 10, &file);
+        thread::sleep(Duration::from_millis(300));
+        assert!(!packing.store().has(10) && packing.store().stopped().is_some());
+        drop(readers);
+        let begin = Instant::now();
+        while !packing.store().has(10) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", packing.facts());
+            // As the loader does it: one that was given up meanwhile is offered again.
+            let progress = Arc::new(Progress::new(Arc::new(Given)));
+            if packing.facts().waiting == 0 {
+                packing.offer(Waiting { progress, sample: 0 }, 10, &file);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(packing.store().stopped(), None);
+    }
+}

@@ -1,46 +1,35 @@
-//! The folder of a cache: its segments, what is in them, and its bound.
+//! A cache's samples: read from the segments of all processes, added to one of this process's own, below the bound.
 //!
 //! A process writes segments of its own, and reads those of all. Who uses a segment holds a shared lock on its file, which the
 //! system gives back when the process ends in whatever way. A segment whose lock is free may be removed for the sake of the bound;
 //! the ones that were used longest ago go first. What is removed while somebody has it open stays readable for him, so a mistake
 //! costs space and never a sample. The file `lock` is held while segments are begun and removed.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use stokehold_base::lock;
-use stokehold_base::random::mix;
-use stokehold_base::there::if_there;
 use stokehold_storage::SampleBytes;
 
 use crate::CacheError;
+use crate::folder::{self, LOCK};
+use crate::known::{self, Known};
 use crate::segment::{self, Key, Place, Scanned};
+use crate::writer::Writer;
 
 /// How large a segment gets: of a large cache a 256th part, of a small one an eighth. Each takes an open file of whoever reads it.
 const SEGMENT: u64 = 256 << 20;
-/// Segments that are open at once, of the 1,024 files that a process may usually have.
-const MOST_OPEN: usize = 256;
-/// The smallest cache.
-pub(crate) const LEAST: u64 = 1 << 20;
-/// What stays free of a disk for others, such as checkpoints: this part of it, and at most so many bytes. Asked for as often as this
-/// many bytes were added.
-const RESERVE: (u64, u64) = (20, 1 << 30);
+/// After how many added bytes the disk is asked what it has free.
 const ASKED: u64 = 1 << 20;
 /// After how long a store that found no room looks again: others may have made some.
 const RETRY: Duration = Duration::from_secs(30);
 /// How often the folder is looked through for segments of other processes.
 const LOOK: Duration = Duration::from_secs(1);
-/// What files of this folder are called.
-const SUFFIX: &str = ".skcache";
-const LOCK: &str = "lock";
-/// Marks a folder as a cache: <https://bford.info/cachedir/>.
-const TAG: &str = "CACHEDIR.TAG";
 
 /// An open folder.
 pub(crate) struct Store {
@@ -53,7 +42,7 @@ pub(crate) struct Store {
     own: AtomicU32,
     /// Why the last sample was not added, if it was not.
     stopped: Mutex<Option<Stopped>>,
-    retry: Duration,
+    pub(crate) retry: Duration,
     /// As if the disk were.
     #[cfg(test)]
     full: std::sync::atomic::AtomicBool,
@@ -70,61 +59,8 @@ struct Stopped {
     until: Option<Instant>,
 }
 
-#[derive(Default)]
-struct Known {
-    segments: Vec<Segment>,
-    /// Their paths.
-    paths: HashSet<PathBuf>,
-    samples: HashMap<Key, (u32, Place)>,
-    /// Those that are open to be read, in the order in which they were opened.
-    open: VecDeque<u32>,
-}
-
-struct Segment {
-    path: PathBuf,
-    /// Open and locked from the first read on.
-    file: Option<Arc<File>>,
-    /// It has been removed, or cannot be read: its samples do not count.
-    gone: bool,
-    read: Scanned,
-}
-
 /// The number of no segment.
 const NONE: u32 = u32::MAX;
-
-impl Known {
-    /// Adds a segment, and numbers it.
-    fn push(&mut self, path: PathBuf, file: Option<Arc<File>>, from: u64) -> u32 {
-        self.paths.insert(path.clone());
-        self.segments.push(Segment {
-            path,
-            file,
-            gone: false,
-            read: Scanned::UpTo(from),
-        });
-        self.segments.len() as u32 - 1
-    }
-
-    fn place(&self, key: Key) -> Option<(u32, Place)> {
-        let &(number, place) = self.samples.get(&key)?;
-        (!self.segments[number as usize].gone).then_some((number, place))
-    }
-
-    /// Keeps a segment open, and closes the one that was opened first where they are too many.
-    fn keep_open(&mut self, number: u32, file: Arc<File>) {
-        // Another thread may have been faster.
-        if self.segments[number as usize].file.is_some() {
-            return;
-        }
-        if self.open.len() >= MOST_OPEN
-            && let Some(first) = self.open.pop_front()
-        {
-            self.segments[first as usize].file = None;
-        }
-        self.open.push_back(number);
-        self.segments[number as usize].file = Some(file);
-    }
-}
 
 /// What became of a sample that was to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,12 +75,8 @@ pub(crate) enum Added {
 
 /// The segment that this process adds to.
 struct Writing {
-    file: Arc<File>,
+    to: Writer,
     number: u32,
-    at: u64,
-    /// What it may take, its end included.
-    most: u64,
-    places: Vec<(Key, Place)>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -152,11 +84,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// Opens the folder, whose path is the one that [`made`] gave, and learns what is in it.
+    /// Opens the folder, whose path is the one that [`folder::made`] gave, and learns what is in it.
     pub fn open(dir: PathBuf, limit: Option<u64>) -> Result<Self, CacheError> {
         let limit = match limit {
             Some(limit) => limit,
-            None => default_limit(&dir).map_err(|source| CacheError::Io {
+            None => folder::default_limit(&dir).map_err(|source| CacheError::Io {
                 path: dir.clone(),
                 source,
             })?,
@@ -198,7 +130,7 @@ impl Store {
         store.look().map_err(failed)?;
         drop(locked);
         // Nothing is removed for a limit alone, which may be a slip of the pen, and others share the folder.
-        let size = size(&store.dir).map_err(failed)?;
+        let size = folder::size(&store.dir).map_err(failed)?;
         if size > store.limit && store.stopped().is_none() {
             let megabytes = |bytes: u64| bytes / 1_000_000;
             tracing::warn!(
@@ -286,7 +218,7 @@ impl Store {
             }
         };
         // Without the lock: other threads go on reading.
-        let opened = opened_for_use(&path);
+        let opened = known::opened_for_use(&path);
         let mut known = self.known_mut();
         match opened {
             Ok(Some(file)) => known.keep_open(number, Arc::new(file)),
@@ -353,7 +285,7 @@ impl Store {
 
     /// Looks through the folder for segments that are new, and reads on in those that others write.
     fn look(&self) -> io::Result<()> {
-        let mut paths = segments(&self.dir)?;
+        let mut paths = folder::segments(&self.dir)?;
         // Names begin with the time: of a sample that is there twice, the later copy counts, which may have replaced a damaged one.
         paths.sort();
         {
@@ -385,7 +317,7 @@ impl Store {
             .collect();
         for (number, path, file, from) in growing {
             let mut found = Vec::new();
-            match found_in(&path, file, from, &mut found) {
+            match known::found_in(&path, file, from, &mut found) {
                 Ok(None) => continue,
                 Ok(Some(read)) => {
                     let mut known = self.known_mut();
@@ -409,7 +341,7 @@ impl Store {
             return Added::No;
         }
         let most = SEGMENT.max(self.limit / 256).min(self.limit / 8);
-        if segment::START + with_index(file.len(), 1) > most {
+        if !Writer::could_fit(file.len(), most) {
             return Added::TooLarge;
         }
         let mut writing = held(&self.writing);
@@ -424,7 +356,7 @@ impl Store {
             }
             Err(why) => {
                 // One that has samples is gone on with when there is room. An empty one would be left by each attempt on a full disk.
-                if let Some(begun) = writing.take_if(|begun| begun.places.is_empty()) {
+                if let Some(begun) = writing.take_if(|begun| begun.to.is_empty()) {
                     self.own.store(NONE, Ordering::Release);
                     let mut known = self.known_mut();
                     let segment = &mut known.segments[begun.number as usize];
@@ -438,52 +370,31 @@ impl Store {
     }
 
     fn add_to(&self, writing: &mut Option<Writing>, key: Key, file: &[u8], most: u64) -> Result<(), String> {
-        let fits = |to: &Writing| to.at + with_index(file.len(), to.places.len() + 1) <= to.most;
-        if writing.as_ref().is_some_and(|writing| !fits(writing)) {
-            self.complete(writing).map_err(|error| said(&error))?;
-        }
         if writing
             .as_ref()
-            .is_none_or(|to| to.at / ASKED != (to.at + file.len() as u64) / ASKED)
+            .is_some_and(|writing| !writing.to.fits(file.len()))
         {
-            self.require_free(file.len() as u64)?;
+            self.complete(writing).map_err(|error| said(&error))?;
         }
-        let to = match writing {
-            Some(to) => to,
+        let more = file.len() as u64;
+        let asks = |to: &Writer| to.len() / ASKED != (to.len() + more) / ASKED;
+        if writing.as_ref().is_none_or(|writing| asks(&writing.to))
+            && !folder::has_free(&self.dir, more).map_err(|error| said(&error))?
+        {
+            return Err("its disk is nearly full".to_owned());
+        }
+        let Writing { to, number } = match writing {
+            Some(writing) => writing,
             None => writing.insert(self.begin(most)?),
         };
-        let mut bytes = Vec::with_capacity(file.len() + segment::HEAD as usize);
-        let place = segment::record(key, file, &mut bytes);
         #[cfg(test)]
         if self.full.load(Ordering::Relaxed) {
             return Err("a test's disk is full".to_owned());
         }
-        if let Err(error) = to.file.write_all_at(&bytes, to.at) {
-            // Readers ignore half a record. Truncating gives its bytes back to a full disk.
-            let _ = to.file.set_len(to.at);
-            return Err(said(&error));
-        }
-        let place = Place {
-            at: to.at + place.at,
-            ..place
-        };
-        to.places.push((key, place));
-        to.at += bytes.len() as u64;
-        self.added.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let number = to.number;
-        self.known_mut().samples.insert(key, (number, place));
+        let (place, bytes) = to.append(key, file).map_err(|error| said(&error))?;
+        self.added.fetch_add(bytes, Ordering::Relaxed);
+        self.known_mut().samples.insert(key, (*number, place));
         Ok(())
-    }
-
-    /// The error says that the disk would be nearly full with so many bytes more.
-    fn require_free(&self, more: u64) -> Result<(), String> {
-        let disk = rustix::fs::statvfs(&self.dir).map_err(|error| said(&error.into()))?;
-        let (part, most) = RESERVE;
-        let reserve = (disk.f_blocks.saturating_mul(disk.f_frsize) / part).min(most);
-        match disk.f_bavail.saturating_mul(disk.f_frsize) >= reserve.saturating_add(more) {
-            true => Ok(()),
-            false => Err("its disk is nearly full".to_owned()),
-        }
     }
 
     /// Ends the segment that is written.
@@ -493,14 +404,11 @@ impl Store {
         };
         self.known_mut().segments[writing.number as usize].read = Scanned::All;
         self.own.store(NONE, Ordering::Release);
-        let end = segment::end(&writing.places, writing.at);
-        let written = writing.file.write_all_at(&end, writing.at);
-        if written.is_err() {
-            // Whoever meets a segment without an end that nobody writes gives it one.
-            let _ = writing.file.set_len(writing.at);
+        let finished = writing.to.finish();
+        if finished.is_err() {
             self.known_mut().segments[writing.number as usize].file = None;
         }
-        written
+        finished
     }
 
     /// Begins a segment, for which others that nobody uses are removed if need be. The error says why there is no room.
@@ -508,93 +416,14 @@ impl Store {
         let _lock = lock::open(&self.dir.join(LOCK), Duration::from_secs(10))
             .map_err(|error| said(&error))?
             .ok_or("another process has held its lock for 10 s")?;
-        self.make_room(most).map_err(|error| said(&error))?;
-        let path = self.dir.join(new_name());
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .and_then(|file| {
-                file.lock_shared()?;
-                file.write_all_at(&segment::start(), 0)?;
-                Ok(Arc::new(file))
-            });
-        let file = file.map_err(|error| {
-            // Nothing is in it.
-            let _ = fs::remove_file(&path);
-            said(&error)
-        })?;
+        folder::make_room(&self.dir, self.limit, most, &self.removed).map_err(|error| said(&error))?;
+        let path = self.dir.join(folder::new_name());
+        let to = Writer::begin(&path, most).map_err(|error| said(&error))?;
         let mut known = self.known_mut();
-        let number = known.push(path, Some(Arc::clone(&file)), segment::START);
+        let number = known.push(path, Some(Arc::clone(to.file())), segment::START);
         self.own.store(number, Ordering::Release);
         drop(known);
-        Ok(Writing {
-            file,
-            number,
-            at: segment::START,
-            most,
-            places: Vec::new(),
-        })
-    }
-
-    /// Removes segments that nobody uses, those first that were used longest ago, until `more` bytes fit.
-    fn make_room(&self, more: u64) -> io::Result<()> {
-        let (mut sum, mut free) = (0, Vec::new());
-        for path in segments(&self.dir)? {
-            // To write, for network file systems lock no other files. What this user may not write stays.
-            let opened = File::options().read(true).write(true).open(&path);
-            let (file, locked) = match opened {
-                Ok(file) => {
-                    let locked = file.try_lock();
-                    (file, locked)
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(_) => {
-                    sum += if_there(fs::metadata(&path))?.map_or(0, |facts| facts.len());
-                    continue;
-                }
-            };
-            let facts = file.metadata()?;
-            match locked {
-                Ok(()) => {
-                    sum += facts.len();
-                    // It is closed again: there may be more of them than files may be open.
-                    free.push((facts.modified()?, path, facts.len()));
-                }
-                // Whoever writes it may make it as large as they get.
-                Err(TryLockError::WouldBlock) => {
-                    sum += match segment::is_complete(&file)? {
-                        true => facts.len(),
-                        false => facts.len().max(more),
-                    };
-                }
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-        }
-        free.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-        for (_, path, size) in free {
-            if sum + more <= self.limit {
-                break;
-            }
-            // Somebody may have begun to use it.
-            let Some(file) = if_there(File::options().read(true).write(true).open(&path))? else {
-                sum -= size;
-                continue;
-            };
-            if file.try_lock().is_ok() {
-                if_there(fs::remove_file(&path))?;
-                self.removed.fetch_add(size, Ordering::Relaxed);
-                sum -= size;
-            }
-        }
-        match sum + more <= self.limit {
-            true => Ok(()),
-            false => Err(io::Error::new(
-                io::ErrorKind::QuotaExceeded,
-                format!("it is full: its limit is {} MB", self.limit / 1_000_000),
-            )),
-        }
+        Ok(Writing { to, number })
     }
 }
 
@@ -606,173 +435,6 @@ impl Drop for Store {
         // Without its index it is read record by record.
         let _ = self.complete(&mut held(&self.writing).take());
     }
-}
-
-/// Makes the folder, if it is not there, and finds its one path.
-pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
-    let made = match dir.is_file() {
-        true => Err(io::Error::other("this is a file")),
-        false if dir.exists() => {
-            if let Some(image) = image_in(dir) {
-                let dir = dir.to_owned();
-                return Err(CacheError::Images { dir, image });
-            }
-            mark(dir);
-            fs::canonicalize(dir)
-        }
-        false => make(dir).and_then(|()| fs::canonicalize(dir)),
-    };
-    made.map_err(|source| CacheError::Io {
-        path: dir.to_owned(),
-        source,
-    })
-}
-
-/// The name of an image among the first thousand entries of a folder: it is somebody's data, and no place for a cache.
-fn image_in(dir: &Path) -> Option<String> {
-    let entries = fs::read_dir(dir).ok()?.take(1000).flatten();
-    let mut names = entries.map(|entry| entry.file_name());
-    let image = names.find(|name| stokehold_storage::is_image_name(name))?;
-    Some(image.to_string_lossy().into_owned())
-}
-
-/// Makes a folder where there is none, for its user alone: images of a private bucket are nobody else's.
-fn make(dir: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(dir)?;
-    mark(dir);
-    Ok(())
-}
-
-/// Marks a folder as a cache that has nothing but ours in it: programs that make backups leave such a folder out, and a class tree does
-/// not take it for a class. A folder that cannot be written, or a full disk, serves without the mark.
-fn mark(dir: &Path) {
-    let is_ours =
-        |name: &std::ffi::OsStr| name == LOCK || name.as_encoded_bytes().ends_with(SUFFIX.as_bytes());
-    let mut names = fs::read_dir(dir).into_iter().flatten();
-    if !names.all(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name()))) {
-        return;
-    }
-    let tag = dir.join(TAG);
-    if let Err(error) = fs::write(&tag, "Signature: 8a477f597d28d172789f06886806bc55\n") {
-        tracing::debug!(path = %tag.display(), %error, "the mark of a cache");
-        let _ = fs::remove_file(tag);
-    }
-}
-
-/// The segments of a folder.
-fn segments(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name.as_encoded_bytes().ends_with(SUFFIX.as_bytes()) && entry.file_type()?.is_file() {
-            all.push(entry.path());
-        }
-    }
-    Ok(all)
-}
-
-/// A name that no other process takes.
-fn new_name() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_nanos();
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let seed = mix(now as u64 ^ mix(u64::from(std::process::id()) << 32 | count));
-    format!("{now:x}-{seed:016x}{SUFFIX}")
-}
-
-/// A record of a file of so many bytes, with the end of a segment of so many records.
-fn with_index(file: usize, records: usize) -> u64 {
-    segment::HEAD * (records as u64 + 2) + file as u64 + segment::TRAILER
-}
-
-/// What is new in a segment from `from` on; `None` if nothing is.
-fn found_in(
-    path: &Path,
-    file: Option<Arc<File>>,
-    from: u64,
-    found: &mut Vec<(Key, Place)>,
-) -> io::Result<Option<Scanned>> {
-    let mut abandoned = false;
-    let file = match file {
-        Some(file) => file,
-        None => {
-            let writable = File::options().read(true).write(true).open(path);
-            let file = writable.or_else(|_| File::open(path))?;
-            // Its writer would hold a lock: one that nobody holds has all that it will ever have.
-            abandoned = file.metadata()?.len() >= segment::START && file.try_lock().is_ok();
-            Arc::new(file)
-        }
-    };
-    // Most of the time nothing has happened.
-    if from > 0 && file.metadata()?.len() <= from {
-        return Ok(None);
-    }
-    let scanned = segment::find(&file, from, |key, place| found.push((key, place)))?;
-    match scanned {
-        Scanned::UpTo(at) if abandoned => {
-            // With its end it takes no more room than it has, also while others read from it. If it cannot be written, it is as before.
-            if from == 0 {
-                let _ = file
-                    .set_len(at)
-                    .and_then(|()| file.write_all_at(&segment::end(found, at), at));
-            }
-            Ok(Some(Scanned::All))
-        }
-        scanned => Ok(Some(scanned)),
-    }
-}
-
-/// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
-fn opened_for_use(path: &Path) -> io::Result<Option<File>> {
-    let Some(file) = if_there(File::open(path))? else {
-        return Ok(None);
-    };
-    match file.try_lock_shared() {
-        Ok(()) => {}
-        Err(TryLockError::Error(error)) => return Err(error),
-        // Somebody is about to remove it, or looks whether he may.
-        Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
-    }
-    // It may have been removed just before it was locked.
-    if file.metadata()?.nlink() == 0 {
-        return Ok(None);
-    }
-    // When it was used last; in a read-only folder nobody removes it.
-    let _ = File::options()
-        .append(true)
-        .open(path)
-        .and_then(|file| file.set_modified(SystemTime::now()));
-    Ok(Some(file))
-}
-
-/// Bytes of the segments of a folder.
-fn size(dir: &Path) -> io::Result<u64> {
-    let mut size = 0;
-    for path in segments(dir)? {
-        size += if_there(fs::metadata(path))?.map_or(0, |facts| facts.len());
-    }
-    Ok(size)
-}
-
-/// What a cache in the folder has and its disk has free. The folder need not be there yet, but the one above it.
-pub(crate) fn room(dir: &Path) -> io::Result<u64> {
-    let size = if_there(size(dir))?;
-    let there = if size.is_some() { Some(dir) } else { dir.parent() };
-    let disk = rustix::fs::statvfs(there.unwrap_or(dir))?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    Ok(size.unwrap_or_default().saturating_add(free))
-}
-
-/// Four fifths of that.
-fn default_limit(dir: &Path) -> io::Result<u64> {
-    Ok((room(dir)? / 5 * 4).max(LEAST))
 }
 
 fn is_read_only(error: &io::Error) -> bool {
@@ -794,13 +456,15 @@ fn said(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::made;
+
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
     const LIMIT: u64 = 4 << 20;
 
     fn size(dir: &Path) -> u64 {
-        super::size(dir).unwrap()
+        folder::size(dir).unwrap()
     }
 
     /// Each has a share of the bound that the others cannot see in sizes of files yet: what its segment may still become.
@@ -900,7 +564,7 @@ mod tests {
         assert!(open() <= before + 10, "{before} files were open, {} are", open());
         store.full.store(false, Ordering::Relaxed);
         drop(store);
-        assert!(segments(&dir).unwrap().len() <= 2);
+        assert!(folder::segments(&dir).unwrap().len() <= 2);
         let other = Store::open(dir.clone(), Some(LIMIT)).unwrap();
         let all = (1000..1150).filter(|&key| other.add(key, &[7; 20_000]) == Added::Yes);
         assert!(all.count() > 120, "{:?}", other.stopped());
@@ -916,7 +580,7 @@ mod tests {
             segment::record(number + 1, b"sample", &mut bytes);
             segment::record(77, &[7; 100], &mut bytes);
             bytes.truncate(bytes.len() - 1);
-            fs::write(dir.join(new_name()), bytes).unwrap();
+            fs::write(dir.join(folder::new_name()), bytes).unwrap();
         }
         let reader = Store::open(dir.clone(), Some(LIMIT)).unwrap();
         let mut bytes = SampleBytes::new();
@@ -959,7 +623,7 @@ mod tests {
         fs::write(full.join("1.JPG"), "").unwrap();
         let refused = made(&full).unwrap_err().to_string();
         assert!(refused.contains("holds images (1.JPG)"), "{refused}");
-        assert!(empty.join(TAG).exists() && !full.join(TAG).exists());
+        assert!(empty.join(folder::TAG).exists() && !full.join(folder::TAG).exists());
     }
 
     /// For want of open files a sample is read from its source this time, and from the cache the next.
@@ -979,7 +643,7 @@ mod tests {
             let held = File::options()
                 .read(true)
                 .write(true)
-                .open(&segments(&dir).unwrap()[0])
+                .open(&folder::segments(&dir).unwrap()[0])
                 .unwrap();
             held.try_lock().unwrap();
             assert!(!store.read(5, &mut bytes));

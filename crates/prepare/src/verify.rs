@@ -296,15 +296,8 @@ fn shards(
                 shard.path().display()
             ));
         }
-        if let Some(damage) = shard.tables_damage() {
-            findings.problems.push(format!(
-                "{}: the tables of its packed JPEGs are {damage}; {}",
-                shard.path().display(),
-                match shard.tables() {
-                    Some(_) => "those of another shard are used",
-                    None => "no packed JPEG that needs them can be read",
-                }
-            ));
+        if let Some(warning) = shard.tables_warning() {
+            findings.problems.push(warning);
         } else if let Some(Err(error)) = shard.tables().map(PackTables::parse) {
             findings
                 .problems

@@ -432,6 +432,7 @@ fn start(
         record,
         feed,
         cache,
+        cache_stopped: None,
         shards,
         val_feed,
         decoded: None,
@@ -543,6 +544,8 @@ struct Training<'a> {
     record: RunRecord,
     feed: Feed,
     cache: Option<Arc<Cache>>,
+    /// Why the cache takes no images, as the observer knows it.
+    cache_stopped: Option<String>,
     /// Whether the training images are prepared shards.
     shards: bool,
     val_feed: Option<Feed>,
@@ -835,7 +838,22 @@ impl Training<'_> {
             images_per_second: sums.images_per_second(),
             wait_share: sums.wait_share(),
         });
+        self.tell_cache();
         Ok(())
+    }
+
+    /// Tells the observer, once for each reason, that the cache takes no images.
+    fn tell_cache(&mut self) {
+        let stopped = self.cache.as_ref().and_then(|cache| cache.facts().stopped);
+        if let Some(why) = stopped
+            && self.cache_stopped.as_ref() != Some(&why)
+        {
+            let warning = format!(
+                "the cache of images takes none now: {why}; images that it lacks are read as they are"
+            );
+            self.observer.event(Event::Warning(warning));
+            self.cache_stopped = Some(why);
+        }
     }
 
     /// Validates and records an epoch after its last step; `None` if stopped during validation.

@@ -176,7 +176,7 @@ class Loader:
             repeats=repeats,
             epoch_samples=epoch_samples,
             remote=[remote] if isinstance(remote, str) else list(remote),
-            cache=None if cache is None or cache is False else os.fspath(cache),
+            cache=None if cache is None or cache is False else as_.place("cache", cache),
             no_cache=cache is False,
             cache_share=None if cache_share is None else as_.real("cache_share", cache_share),
         )

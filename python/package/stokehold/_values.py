@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numbers
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,13 @@ def real(name: str, given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise OptionError(f"{name}={given!r}: must be a number")
     return float(given)
+
+
+def place(name: str, given: Any) -> str:
+    try:
+        return os.fsdecode(given)
+    except TypeError:
+        raise OptionError(f"{name}={given!r}: must be a folder, such as '/fast/disk:200GB'") from None
 
 
 def pair(name: str, given: Any) -> list[float]:

@@ -130,6 +130,9 @@ impl Mounts {
                 all.push(mount.map_err(failed)?);
             }
         }
+        if let Some(Err(reason)) = image_cache(job) {
+            complaints.add(format!("the script's loader keeps no packed images: {reason}"));
+        }
         Ok(Self {
             complaints,
             listed,
@@ -141,21 +144,26 @@ impl Mounts {
 /// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
 /// folder beside the objects, which may take as much again where the job says how much that is. Else it may take an eighth of what is
 /// free: objects take four fifths.
-pub(crate) fn image_cache(job: &Job) -> Option<String> {
+///
+/// The error says why there is none.
+pub(crate) fn image_cache(job: &Job) -> Option<Result<String, String>> {
     let caches = |channel: &Channel| channel.mode() == Mode::Cache;
-    if !job.channels.values().any(caches) {
-        return None;
-    }
-    let dir = folder(job).ok()?.join("images");
-    let limit = match job.cache_gigabytes {
-        Some(size) => (size * 1e9) as u64,
-        None => stokehold_cache::room(&dir).ok()? / 8,
+    let place = || {
+        let dir = folder(job).map_err(|error| error.to_string())?.join("images");
+        let limit = match job.cache_gigabytes {
+            Some(size) => (size * 1e9) as u64,
+            None => stokehold_cache::room(&dir).map_err(|error| format!("{}: {error}", dir.display()))? / 8,
+        };
+        let limit = Some(limit);
+        let place = CachePlace { dir, limit };
+        let text = place.to_string();
+        match text.parse() {
+            Ok(same) if place == same => Ok(text),
+            Ok(_) => Err(format!("{text} reads as another folder and a size")),
+            Err(reason) => Err(format!("{text}: {reason}")),
+        }
     };
-    let limit = Some(limit);
-    let place = CachePlace { dir, limit };
-    // Not a limit that is too small, nor a path that reads as another one and its size.
-    let text = place.to_string();
-    (text.parse() == Ok(place)).then_some(text)
+    job.channels.values().any(caches).then(place)
 }
 
 /// The cache's folder.
@@ -326,7 +334,7 @@ mod tests {
         job.channels
             .insert("train".to_owned(), toml::from_str(channel).unwrap());
         let limit = |job: &Job| {
-            let place: CachePlace = image_cache(job).unwrap().parse().unwrap();
+            let place: CachePlace = image_cache(job).unwrap().unwrap().parse().unwrap();
             assert_eq!(place.dir, folder.path().join("images"));
             place.limit.unwrap()
         };
@@ -334,9 +342,9 @@ mod tests {
         assert!(limit(&job) <= free / 7 && limit(&job) >= free / 9);
         job.cache_gigabytes = Some(1.5);
         assert_eq!(limit(&job), 1_500_000_000);
-        // Too small for a cache.
         job.cache_gigabytes = Some(0.001);
-        assert_eq!(image_cache(&job), None);
+        let refused = image_cache(&job).unwrap().unwrap_err();
+        assert!(refused.contains("at least 1MiB"), "{refused}");
     }
 
     #[test]

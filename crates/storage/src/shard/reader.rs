@@ -148,6 +148,19 @@ impl Shard {
         self.tables_damage.as_ref()
     }
 
+    /// What to say of damaged tables: what is wrong with them, and what becomes of the packed JPEGs.
+    pub fn tables_warning(&self) -> Option<String> {
+        let damage = self.tables_damage.as_ref()?;
+        let outcome = match self.tables {
+            Some(_) => "those of another shard are used",
+            None => "no packed JPEG that needs them can be read",
+        };
+        let path = self.path.display();
+        Some(format!(
+            "{path}: the tables of its packed JPEGs are {damage}; {outcome}"
+        ))
+    }
+
     /// Uses the tables of another shard of the same part in place of damaged ones. Mostly they are the same; whoever decodes compares
     /// their number with the one that every image names.
     pub(super) fn borrow_tables(&mut self, of: &Self) {

@@ -1,0 +1,132 @@
+//! What a process knows of the segments: which samples are in them, and where.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use stokehold_base::there::if_there;
+
+use crate::segment::{self, Key, Place, Scanned};
+
+/// Segments that are open at once, of the 1,024 files that a process may usually have.
+const MOST_OPEN: usize = 256;
+
+/// All segments that this process has met, by number.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub segments: Vec<Segment>,
+    /// Their paths.
+    pub paths: HashSet<PathBuf>,
+    pub samples: HashMap<Key, (u32, Place)>,
+    /// Those that are open to be read, in the order in which they were opened.
+    open: VecDeque<u32>,
+}
+
+/// One of them.
+pub(crate) struct Segment {
+    pub path: PathBuf,
+    /// Open and locked from the first read on.
+    pub file: Option<Arc<File>>,
+    /// It has been removed, or cannot be read: its samples do not count.
+    pub gone: bool,
+    pub read: Scanned,
+}
+
+impl Known {
+    /// Adds a segment, and numbers it.
+    pub fn push(&mut self, path: PathBuf, file: Option<Arc<File>>, from: u64) -> u32 {
+        self.paths.insert(path.clone());
+        self.segments.push(Segment {
+            path,
+            file,
+            gone: false,
+            read: Scanned::UpTo(from),
+        });
+        self.segments.len() as u32 - 1
+    }
+
+    /// The segment of a sample, and where it is in it.
+    pub fn place(&self, key: Key) -> Option<(u32, Place)> {
+        let &(number, place) = self.samples.get(&key)?;
+        (!self.segments[number as usize].gone).then_some((number, place))
+    }
+
+    /// Keeps a segment open, and closes the one that was opened first where they are too many.
+    pub fn keep_open(&mut self, number: u32, file: Arc<File>) {
+        // Another thread may have been faster.
+        if self.segments[number as usize].file.is_some() {
+            return;
+        }
+        if self.open.len() >= MOST_OPEN
+            && let Some(first) = self.open.pop_front()
+        {
+            self.segments[first as usize].file = None;
+        }
+        self.open.push_back(number);
+        self.segments[number as usize].file = Some(file);
+    }
+}
+
+/// What is new in a segment from `from` on; `None` if nothing is.
+pub(crate) fn found_in(
+    path: &Path,
+    file: Option<Arc<File>>,
+    from: u64,
+    found: &mut Vec<(Key, Place)>,
+) -> io::Result<Option<Scanned>> {
+    let mut abandoned = false;
+    let file = match file {
+        Some(file) => file,
+        None => {
+            let writable = File::options().read(true).write(true).open(path);
+            let file = writable.or_else(|_| File::open(path))?;
+            // Its writer would hold a lock: one that nobody holds has all that it will ever have.
+            abandoned = file.metadata()?.len() >= segment::START && file.try_lock().is_ok();
+            Arc::new(file)
+        }
+    };
+    // Most of the time nothing has happened.
+    if from > 0 && file.metadata()?.len() <= from {
+        return Ok(None);
+    }
+    let scanned = segment::find(&file, from, |key, place| found.push((key, place)))?;
+    match scanned {
+        Scanned::UpTo(at) if abandoned => {
+            // With its end it takes no more room than it has, also while others read from it. If it cannot be written, it is as before.
+            if from == 0 {
+                let _ = file
+                    .set_len(at)
+                    .and_then(|()| file.write_all_at(&segment::end(found, at), at));
+            }
+            Ok(Some(Scanned::All))
+        }
+        scanned => Ok(Some(scanned)),
+    }
+}
+
+/// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
+pub(crate) fn opened_for_use(path: &Path) -> io::Result<Option<File>> {
+    let Some(file) = if_there(File::open(path))? else {
+        return Ok(None);
+    };
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+        // Somebody is about to remove it, or looks whether he may.
+        Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+    }
+    // It may have been removed just before it was locked.
+    if file.metadata()?.nlink() == 0 {
+        return Ok(None);
+    }
+    // When it was used last; in a read-only folder nobody removes it.
+    let _ = File::options()
+        .append(true)
+        .open(path)
+        .and_then(|file| file.set_modified(SystemTime::now()));
+    Ok(Some(file))
+}
