@@ -140,49 +140,7 @@ fn take(takes: uint8x16_t, fresh: uint8x16_t, low: uint8x16_t, high: uint8x16_t)
     [vbslq_u8(takes, fresh, low), vbslq_u8(takes, low, high)]
 }
 
-/// Decodes a row of `alive` symbols, each 32 with their tables.
-#[inline]
-#[target_feature(enable = "neon")]
-fn row<'t>(
-    coder: &mut Coder<'_>,
-    tables: impl Iterator<Item = [&'t Table; 2]>,
-    alive: usize,
-    out: &mut [u8],
-) -> Result<(), Fault> {
-    let steps = out.as_chunks_mut::<LANES>().0.iter_mut().zip(tables);
-    let mut left = alive;
-    for (out, tables) in steps.take(alive.div_ceil(LANES)) {
-        let vector = coder.next_vector();
-        let (states, active) = (&mut coder.states[vector], left.min(LANES));
-        step(tables, active, states, coder.bytes, &mut coder.at, out)?;
-        left = left.saturating_sub(LANES);
-    }
-    Ok(())
-}
-
-/// The types of a class's blocks.
-#[target_feature(enable = "neon")]
-pub(super) fn types(coder: &mut Coder<'_>, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
-    row(coder, std::iter::repeat([table; 2]), count, out)
-}
-
-/// The tokens of all blocks for the coefficients `which`.
-#[target_feature(enable = "neon")]
-pub(super) fn tokens(
-    coder: &mut Coder<'_>,
-    tables: &[Box<TokenTables>; CLASSES],
-    classes: &[Sorted; CLASSES],
-    which: Range<usize>,
-    out: &mut [u8],
-) -> Result<(), Fault> {
-    for k in which {
-        for (tables, sorted) in tables.iter().zip(classes) {
-            let tables = sorted.tables(&tables[k]);
-            row(coder, tables, sorted.alive[k], &mut out[sorted.rows[k]..])?;
-        }
-    }
-    Ok(())
-}
+super::vectors::rows!("neon");
 
 /// See [`fields::read`](super::fields::read).
 #[target_feature(enable = "neon")]

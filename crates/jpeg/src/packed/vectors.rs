@@ -45,3 +45,58 @@ pub(super) static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
 pub(super) static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
 /// The raw bits of each token, as a mask.
 pub(super) static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());
+
+/// Reading of types and tokens, row by row, with the `step` of a module: what is inlined has to have its instructions.
+macro_rules! rows {
+    ($features:literal) => {
+        /// Decodes a row of `alive` symbols, each 32 with their tables.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn row<'t>(
+            coder: &mut Coder<'_>,
+            tables: impl Iterator<Item = [&'t Table; 2]>,
+            alive: usize,
+            out: &mut [u8],
+        ) -> Result<(), Fault> {
+            let steps = out.as_chunks_mut::<LANES>().0.iter_mut().zip(tables);
+            let mut left = alive;
+            for (out, tables) in steps.take(alive.div_ceil(LANES)) {
+                let vector = coder.next_vector();
+                let (states, active) = (&mut coder.states[vector], left.min(LANES));
+                step(tables, active, states, coder.bytes, &mut coder.at, out)?;
+                left = left.saturating_sub(LANES);
+            }
+            Ok(())
+        }
+
+        /// The types of a class's blocks.
+        #[target_feature(enable = $features)]
+        pub(super) fn types(
+            coder: &mut Coder<'_>,
+            table: &Table,
+            out: &mut [u8],
+            count: usize,
+        ) -> Result<(), Fault> {
+            row(coder, std::iter::repeat([table; 2]), count, out)
+        }
+
+        /// The tokens of all blocks for the coefficients `which`.
+        #[target_feature(enable = $features)]
+        pub(super) fn tokens(
+            coder: &mut Coder<'_>,
+            tables: &[Box<TokenTables>; CLASSES],
+            classes: &[Sorted; CLASSES],
+            which: Range<usize>,
+            out: &mut [u8],
+        ) -> Result<(), Fault> {
+            for k in which {
+                for (tables, sorted) in tables.iter().zip(classes) {
+                    let tables = sorted.tables(&tables[k]);
+                    row(coder, tables, sorted.alive[k], &mut out[sorted.rows[k]..])?;
+                }
+            }
+            Ok(())
+        }
+    };
+}
+pub(super) use rows;
