@@ -17,6 +17,7 @@ use stokehold_jobs::is_secret;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{Client, Resource, SageMakerError};
 
+use crate::commands::job::at_sagemaker::TRANSFORM;
 use crate::terminal::note;
 use crate::{interrupt, shell};
 
@@ -158,17 +159,19 @@ impl Asked {
     /// The command that shows or stops it.
     fn command(&self, does: &str) -> String {
         let words = match (self.what, does) {
-            (Resource::TrainingJob, does) => ["job", does],
             (Resource::TuningJob, "show") => ["tune", "status"],
             (Resource::TuningJob, does) => ["tune", does],
-            // There is no command for a transform that nobody follows.
-            _ => return "SageMaker's console".to_owned(),
+            (_, does) => ["job", does],
+        };
+        let name = match self.what {
+            Resource::TransformJob => format!("{TRANSFORM}{}", self.name),
+            _ => self.name.clone(),
         };
         let place = ["--on", "sagemaker", "--region", self.client.region()];
         shell::again(
             words
                 .into_iter()
-                .chain([self.name.as_str()])
+                .chain([name.as_str()])
                 .chain(place)
                 .map(OsStr::new),
         )

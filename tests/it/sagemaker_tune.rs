@@ -539,6 +539,30 @@ fn moto_transforms() {
         place.fine(&[&TRANSFORM[..], &name].concat()),
         "s3://bucket/predictions\n"
     );
+    let at = [
+        "transform-job/flowers-1",
+        "--on",
+        "sagemaker",
+        "--region",
+        "eu-west-1",
+    ];
+    for does in ["show", "wait"] {
+        let shown = place.fine(&[&["job", does][..], &at].concat());
+        for part in ["Completed", "transform-job/flowers-1", "s3://bucket/predictions"] {
+            assert!(shown.contains(part), "{does}: {shown}");
+        }
+    }
+    place.fine(&[&["job", "stop"][..], &at].concat());
+    let training = place.run(&[
+        "job",
+        "show",
+        "flowers-1",
+        "--on",
+        "sagemaker",
+        "--region",
+        "eu-west-1",
+    ]);
+    assert_eq!(training.status.code(), Some(2), "{}", said(&training));
     let again = place.run(&[&TRANSFORM[..], &name].concat());
     assert_eq!(again.status.code(), Some(2), "{}", said(&again));
     assert!(

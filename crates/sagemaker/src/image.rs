@@ -70,7 +70,10 @@ pub(crate) fn image(
         &section.python_version,
     );
     let (framework, version, python) = match (&section.image, of_framework) {
-        (Some(image), (None, None, None)) => return Ok(image.clone()),
+        (Some(image), (None, None, None)) => {
+            image_is_of(image, region)?;
+            return Ok(image.clone());
+        }
         (None, (Some(framework), Some(version), Some(python))) => (framework, version, python),
         _ => {
             return input(
@@ -133,6 +136,23 @@ pub(crate) fn image(
     Ok(format!(
         "{account}.dkr.ecr.{region}.amazonaws.com{china}/{name}:{version}-{processor}-{python}"
     ))
+}
+
+/// Makes sure that an image that is in a registry of AWS's is in one of this region: SageMaker pulls no others.
+///
+/// # Errors
+/// [`SageMakerError::Input`] if it is in another region.
+pub fn image_is_of(image: &str, region: &str) -> Result<(), SageMakerError> {
+    let registry = image.split('/').next().unwrap_or_default();
+    let mut parts = registry.split('.').skip(1);
+    let is_aws = parts.next() == Some("dkr") && matches!(parts.next(), Some("ecr" | "ecr-fips"));
+    match parts.next() {
+        Some(other) if is_aws && other != region => Err(SageMakerError::Input(format!(
+            "the image {image} is in the registry of {other}, and the job would run in {region}: SageMaker takes images of its own \
+             region only. Copy it there, or set region = \"{other}\""
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Which kind of image a type of machine wants: `ml.g5.xlarge` has a GPU of NVIDIA. None for AWS's own chips: Trainium,

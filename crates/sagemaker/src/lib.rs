@@ -71,6 +71,7 @@ pub use cost::{Cost, PricedMachines};
 pub use error::{Resource, SageMakerError};
 pub use follow::{News, follow, follow_tuning};
 pub use hyperparameters::encode_hyperparameters;
+pub use image::image_is_of;
 pub use import::{EstimatorError, ImportError, Imported, ImportedJob};
 pub use plan::Plan;
 pub use request::{

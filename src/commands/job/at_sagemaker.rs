@@ -11,7 +11,8 @@ use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jobs::{Job, Line, is_secret};
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
-    Client, Cost, JobStatus, LogLine, Machines, News, Plan, Resource, TrainingJob, TrainingJobSummary, follow,
+    Client, Cost, JobStatus, LogLine, Machines, News, Plan, Resource, TrainingJob, TrainingJobSummary,
+    TransformJob, follow,
 };
 
 use super::{ended, print, show};
@@ -225,8 +226,19 @@ fn table(jobs: &[TrainingJobSummary]) -> String {
     show::table(&rows)
 }
 
+/// What comes before the name of a batch transform, as in its ARN. Training jobs may have the same names.
+pub const TRANSFORM: &str = "transform-job/";
+
 /// Prints what SageMaker says about a job.
 pub fn show(client: &Client, name: &str, json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(name) = name.strip_prefix(TRANSFORM) {
+        let job = client.describe_transform_job(name)?;
+        match json {
+            true => terminal::json(&job)?,
+            false => write!(terminal::out(), "{}", described_transform(&job))?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let job = client.describe(name)?;
     match json {
         true => terminal::json(&job)?,
@@ -277,7 +289,10 @@ pub fn stop(client: &Client, name: &str, now: bool) -> Result<ExitCode, Box<dyn 
         let text = "--now has no counterpart on SageMaker: a script that is stopped gets 120 s; leave it out";
         return Err(Usage(text.to_owned()).into());
     }
-    client.stop(name)?;
+    match name.strip_prefix(TRANSFORM) {
+        Some(name) => client.stop_transform_job(name)?,
+        None => client.stop(name)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -288,6 +303,30 @@ pub fn wait(
     timeout: Option<Duration>,
     json: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(name) = name.strip_prefix(TRANSFORM) {
+        let ended = ended(
+            name,
+            LOOK,
+            timeout,
+            || Ok(client.describe_transform_job(name)?),
+            |job| {
+                (
+                    job.transform_job_status.is_final(),
+                    status(&job.transform_job_status),
+                )
+            },
+        )?;
+        return match ended {
+            None => Ok(ExitCode::from(interrupt::EXIT_CODE)),
+            Some(job) => {
+                match json {
+                    true => terminal::json(&job)?,
+                    false => write!(terminal::out(), "{}", described_transform(&job))?,
+                }
+                Ok(transform_code(&job))
+            }
+        };
+    }
     let ended = ended(
         name,
         LOOK,
@@ -403,6 +442,34 @@ fn described(job: &TrainingJob) -> String {
         .collect();
     rows.push(("arguments", arguments.join(" ")));
     rows.extend(facts(job));
+    lines_of(&rows)
+}
+
+fn described_transform(job: &TransformJob) -> String {
+    let rows = [
+        ("name", job.transform_job_name.clone()),
+        ("state", status(&job.transform_job_status)),
+        ("reason", job.failure_reason.clone().unwrap_or_default()),
+        ("arn", job.transform_job_arn.clone()),
+        ("created", show::date(job.creation_time)),
+        ("took", took(job.creation_time, job.transform_end_time)),
+        ("model", job.model_name.clone()),
+        ("output", job.transform_output.s3_output_path.clone()),
+    ];
+    lines_of(&rows)
+}
+
+/// The exit code for a transform's end.
+pub fn transform_code(job: &TransformJob) -> ExitCode {
+    match job.transform_job_status {
+        JobStatus::Completed => ExitCode::SUCCESS,
+        JobStatus::Stopped => ExitCode::from(interrupt::EXIT_CODE),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Rows of a description, without those that are empty.
+fn lines_of(rows: &[(&str, String)]) -> String {
     rows.iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| format!("{name:<12}{value}\n"))

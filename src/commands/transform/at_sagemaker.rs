@@ -19,6 +19,7 @@ use stokehold_sagemaker::{
 
 use super::{Args, JoinName, SplitName};
 use crate::asked::{self, Asked};
+use crate::commands::job::at_sagemaker::{TRANSFORM, transform_code};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::{interrupt, terminal};
@@ -93,6 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     job.check()?;
     let section = Plan::section(&job)?;
     let client = asked::client(section.region.as_deref(), &Options::default())?;
+    stokehold_sagemaker::image_is_of(image, client.region())?;
     let (model, transform) = requests(args, &job, image)?;
     // Both before anything is created.
     model.check().map_err(SageMakerError::from)?;
@@ -117,7 +119,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let job = match client.describe_transform_job(name) {
             Ok(job) => job,
             Err(error) => {
-                writeln!(terminal::err(), "transform {name} goes on, unless it has ended")?;
+                writeln!(
+                    terminal::err(),
+                    "transform {name} goes on, unless it has ended; stokehold job wait {TRANSFORM}{name} --on sagemaker --region {} \
+                     waits for it",
+                    client.region()
+                )?;
                 return Err(error.into());
             }
         };
@@ -137,14 +144,10 @@ fn end(job: &TransformJob) -> Result<ExitCode, Box<dyn Error>> {
         "transform {name} {:?}{reason}",
         job.transform_job_status
     )?;
-    Ok(match job.transform_job_status {
-        JobStatus::Completed => {
-            writeln!(terminal::out(), "{}", job.transform_output.s3_output_path)?;
-            ExitCode::SUCCESS
-        }
-        JobStatus::Stopped => ExitCode::from(interrupt::EXIT_CODE),
-        _ => ExitCode::FAILURE,
-    })
+    if job.transform_job_status == JobStatus::Completed {
+        writeln!(terminal::out(), "{}", job.transform_output.s3_output_path)?;
+    }
+    Ok(transform_code(job))
 }
 
 /// Translates the options and the job file. Asks nobody.

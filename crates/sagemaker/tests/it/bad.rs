@@ -85,6 +85,27 @@ fn images_are_those_of_sagemakers_sdk() {
     }
 }
 
+/// What SageMaker says of one: "Cross region ECR image pulls are not allowed".
+#[test]
+fn an_image_in_another_regions_registry_is_refused() {
+    let is_of = stokehold_sagemaker::image_is_of;
+    for image in [
+        "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+        "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com/a/b@sha256:00",
+        "registry.example/train:1",
+        "train",
+    ] {
+        is_of(image, "us-east-1").unwrap();
+    }
+    let image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1";
+    let said = is_of(image, "eu-west-1").unwrap_err().to_string();
+    assert!(
+        said.contains("the registry of us-east-1") && said.contains("eu-west-1"),
+        "{said}"
+    );
+    is_of("registry.example/train:1", "eu-west-1").unwrap();
+}
+
 #[test]
 fn an_image_that_cannot_be_derived_is_asked_for() {
     for (machine, framework, version, region, says) in [
