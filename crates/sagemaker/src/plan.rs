@@ -93,7 +93,7 @@ impl Plan {
             machines.instance_groups = groups(job, section)?;
         }
         machines.volume_size_in_gb = section.volume_gigabytes;
-        machines.volume_kms_key_id = section.kms_key.clone();
+        machines.volume_kms_key_id = section.volume_kms_key.clone();
         machines.keep_alive_period_in_seconds = section.keep_alive_seconds;
         let time = &mut request.stopping_condition;
         time.max_runtime_in_seconds = number("max-run-seconds", job.max_run_seconds)?;
@@ -130,6 +130,8 @@ impl Plan {
                 subnets: section.subnets.clone(),
             });
         }
+        request.enable_network_isolation = section.network_isolation;
+        request.enable_inter_container_traffic_encryption = section.encrypt_traffic;
         request.tags = section
             .tags
             .iter()

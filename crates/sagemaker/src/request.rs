@@ -29,6 +29,12 @@ pub struct CreateTrainingJob {
     /// The network of the machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vpc_config: Option<VpcConfig>,
+    /// Whether the machines are cut off from all networks.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_network_isolation: bool,
+    /// Whether what machines send to each other is encrypted.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_inter_container_traffic_encryption: bool,
     /// Whether the machines are spot machines; then `max_wait_time_in_seconds` is required.
     pub enable_managed_spot_training: bool,
     /// Where checkpoints are mirrored.
@@ -77,6 +83,8 @@ impl CreateTrainingJob {
                 max_wait_time_in_seconds: None,
             },
             vpc_config: None,
+            enable_network_isolation: false,
+            enable_inter_container_traffic_encryption: false,
             enable_managed_spot_training: false,
             checkpoint_config: None,
             profiler_config: None,
@@ -299,6 +307,10 @@ pub struct ResourceConfig {
     /// How long the machines are kept for a next job, in seconds, 1 to 21600; not with spot machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive_period_in_seconds: Option<u32>,
+}
+
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(count: &u32) -> bool {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::check::{check_hyperparameters, is_name};
+use crate::request::is_false;
 use crate::{
     AlgorithmSpecification, Channel, CheckpointConfig, CreateTrainingJob, JobStatus, OutputDataConfig,
     RequestError, ResourceConfig, StoppingCondition, Tag, VpcConfig, answer,
@@ -242,6 +243,12 @@ pub struct JobDefinition {
     pub resource_config: ResourceConfig,
     /// When SageMaker ends a job.
     pub stopping_condition: StoppingCondition,
+    /// Whether the machines are cut off from all networks.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_network_isolation: bool,
+    /// Whether what machines send to each other is encrypted.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_inter_container_traffic_encryption: bool,
     /// Whether the machines are spot machines.
     pub enable_managed_spot_training: bool,
     /// Where checkpoints are mirrored.
@@ -264,6 +271,8 @@ impl From<CreateTrainingJob> for JobDefinition {
             output_data_config: job.output_data_config,
             resource_config: job.resource_config,
             stopping_condition: job.stopping_condition,
+            enable_network_isolation: job.enable_network_isolation,
+            enable_inter_container_traffic_encryption: job.enable_inter_container_traffic_encryption,
             enable_managed_spot_training: job.enable_managed_spot_training,
             checkpoint_config: job.checkpoint_config,
             environment: job.environment,
@@ -282,6 +291,8 @@ impl JobDefinition {
             resource_config: definition.resource_config,
             stopping_condition: definition.stopping_condition,
             vpc_config: definition.vpc_config,
+            enable_network_isolation: definition.enable_network_isolation,
+            enable_inter_container_traffic_encryption: definition.enable_inter_container_traffic_encryption,
             enable_managed_spot_training: definition.enable_managed_spot_training,
             checkpoint_config: definition.checkpoint_config,
             environment: definition.environment,

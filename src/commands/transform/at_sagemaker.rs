@@ -241,7 +241,7 @@ fn requests(
         transform_resources: TransformResources {
             instance_type: job.instance_type.clone(),
             instance_count: u32::try_from(job.instances)?,
-            volume_kms_key_id: section.kms_key.clone(),
+            volume_kms_key_id: section.volume_kms_key.clone(),
         },
         data_processing: (processing != DataProcessing::default()).then_some(processing),
         tags,

@@ -42,9 +42,19 @@ pub struct OnSageMaker {
     /// The security groups of the machines, `sg-..`; with `subnets`.
     #[serde(default)]
     pub security_groups: Vec<String>,
-    /// The key of AWS KMS that encrypts the model and the machines' disks. Default: those of the account.
+    /// Cut the machines off from all networks but the buckets of the job.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub network_isolation: bool,
+    /// Encrypt what the machines of the job send to each other.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub encrypt_traffic: bool,
+    /// The key of AWS KMS that encrypts the model. Default: that of the account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kms_key: Option<String>,
+    /// The ID or ARN of the key that encrypts the machines' disks; not for types with disks of their own, such as `ml.g5` and
+    /// `ml.p4d`, which encrypt them by themselves. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_kms_key: Option<String>,
     /// Labels of the job.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
@@ -61,6 +71,10 @@ pub struct OnSageMaker {
     /// `efs://fs-ID/FOLDER` or `fsx://fs-ID/MOUNTNAME/FOLDER`.
     #[serde(default)]
     pub channels: BTreeMap<String, String>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn thirty() -> u32 {
