@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use object_store::aws::{AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider};
-use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, HttpRequest, ReqwestConnector};
-use reqwest::header::HeaderValue;
+use object_store::client::{HttpClient, HttpErrorKind, HttpRequest};
+use reqwest::header::{HeaderValue, LOCATION};
+use reqwest::redirect;
 
 use crate::options::{Opening, Options};
 use crate::runtime::{block_on, prepare};
@@ -123,18 +124,24 @@ impl Service {
             )));
         }
         builder = builder.with_region(&region);
-        let client = opening.client.clone().with_allow_http(url.scheme() == "http");
         // The builder wants a bucket's name; no request is for it.
         let unused = builder.with_bucket_name("credentials").build();
         let hidden = |error: object_store::Error| wrong(opening.secrets.hide(&error.to_string()));
         let credentials = unused.map_err(hidden)?.credentials().clone();
-        let client = ReqwestConnector::default().connect(&client).map_err(hidden)?;
+        // Another server that an answer names would get the request, with the session's token.
+        let client = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .https_only(url.scheme() == "https")
+            .timeout(options.timeout)
+            .connect_timeout(options.timeout.min(Duration::from_secs(5)))
+            .build()
+            .map_err(|error| wrong(crate::error::chain(&error)))?;
         Ok(Self {
             api,
             region,
             address: url.to_string(),
             credentials,
-            client,
+            client: HttpClient::new(client),
             timeout: options.timeout,
             secrets: opening.secrets,
         })
@@ -232,6 +239,21 @@ impl Service {
             .await
             .map_err(|error| failed(error.kind() != HttpErrorKind::Connect, error))?;
         let status = answer.status().as_u16();
+        if answer.status().is_redirection() {
+            let to = answer
+                .headers()
+                .get(LOCATION)
+                .map(|to| String::from_utf8_lossy(to.as_bytes()));
+            let reason = format!(
+                "it answers with a redirect to {} (HTTP status {status}), which is not followed: that server would get the \
+                 credentials. Check the endpoint",
+                to.as_deref().unwrap_or("nowhere")
+            );
+            return Err(Unanswered {
+                error: ObjectError::new(&self.address, Cause::Other, self.secrets.hide(&reason)),
+                may_have_arrived: false,
+            });
+        }
         let mut body = Vec::new();
         let mut chunks = answer.into_body().bytes_stream();
         while let Some(chunk) = chunks.try_next().await.map_err(|error| failed(true, error))? {

@@ -6,7 +6,10 @@ use serde_json::Value;
 use stokehold_base::fault::Fault;
 use stokehold_jobs::is_secret;
 
-use crate::{CreateTrainingJob, DataSource, ProfilerConfig, ResourceConfig, Tag};
+use crate::{
+    CreateTrainingJob, DataSource, FileSystemDataSource, ProfilerConfig, ResourceConfig, S3DataSource, Tag,
+    VpcConfig,
+};
 
 /// A member of a request that SageMaker would refuse. It never repeats the value of a variable or hyperparameter,
 /// which may be a secret.
@@ -35,238 +38,38 @@ impl CreateTrainingJob {
     /// # Errors
     /// The name, the role, the image, an address, a number or a count is not as SageMaker wants it.
     pub fn check(&self) -> Result<(), RequestError> {
-        let require = |is_right: bool, member: &str, reason: String| {
-            let member = member.to_owned();
-            if is_right {
-                Ok(())
-            } else {
-                Err(RequestError { member, reason })
-            }
-        };
-        let bounded = |length: usize, most: usize, member: &str, unit: &str| {
-            require(
-                length <= most,
-                member,
-                format!("has {length} {unit}; SageMaker takes at most {most}"),
-            )
-        };
-        let name = &self.training_job_name;
-        require(
-            is_name(name, 63),
-            "TrainingJobName",
-            format!("'{name}' is not 1 to 63 letters, digits and hyphens between them; choose another name"),
-        )?;
-        require(
-            is_role(&self.role_arn),
-            "RoleArn",
-            format!(
-                "'{}' is no role; give one as arn:aws:iam::123456789012:role/NAME",
-                self.role_arn
-            ),
-        )?;
+        check_name(&self.training_job_name, "TrainingJobName")?;
+        check_role(&self.role_arn, "RoleArn")?;
         let image = &self.algorithm_specification.training_image;
-        require(
-            !image.is_empty(),
-            "AlgorithmSpecification.TrainingImage",
-            "there is no image; name one in a registry".to_owned(),
-        )?;
-        check_text(image, 255, LINE, "AlgorithmSpecification.TrainingImage")?;
-        let metrics = &self.algorithm_specification.metric_definitions;
-        bounded(
-            metrics.len(),
-            40,
-            "AlgorithmSpecification.MetricDefinitions",
-            "metrics",
-        )?;
-        for metric in metrics {
-            let member = format!("AlgorithmSpecification.MetricDefinitions.{}", metric.name);
-            require(
-                !metric.name.is_empty() && !metric.regex.is_empty(),
-                &member,
-                "a metric has a name and an expression; give both".to_owned(),
-            )?;
-            check_text(&metric.name, 255, LINE, &format!("{member}, its name"))?;
-            check_text(&metric.regex, 500, LINE, &member)?;
-        }
+        check_image(image, "AlgorithmSpecification.TrainingImage")?;
+        self.check_metrics()?;
         let machines = &self.resource_config;
         check_machines(machines)?;
         require(
             (1..=MOST_GIGABYTES).contains(&machines.volume_size_in_gb),
             "ResourceConfig.VolumeSizeInGB",
-            format!(
-                "is {}; ask for 1 to {MOST_GIGABYTES} GB",
-                machines.volume_size_in_gb
-            ),
+            || {
+                let size = machines.volume_size_in_gb;
+                format!("is {size}; ask for 1 to {MOST_GIGABYTES} GB")
+            },
         )?;
-        let keys = [
-            ("ResourceConfig.VolumeKmsKeyId", &machines.volume_kms_key_id),
-            ("OutputDataConfig.KmsKeyId", &self.output_data_config.kms_key_id),
-        ];
-        for (member, key) in keys {
-            check_text(key.as_deref().unwrap_or_default(), 2048, KEY, member)?;
-        }
-        if let Some(seconds) = machines.keep_alive_period_in_seconds {
-            let member = "ResourceConfig.KeepAlivePeriodInSeconds";
-            require(
-                (1..=21_600).contains(&seconds),
-                member,
-                format!("is {seconds}; machines are kept for 1 to 21600 s"),
-            )?;
-            require(
-                !self.enable_managed_spot_training,
-                member,
-                "spot machines are not kept; choose one of the two".to_owned(),
-            )?;
-        }
-        let time = &self.stopping_condition;
-        require(
-            (1..=MOST_SECONDS).contains(&time.max_runtime_in_seconds),
-            "StoppingCondition.MaxRuntimeInSeconds",
-            format!(
-                "is {}; allow 1 to {MOST_SECONDS} s (28 days)",
-                time.max_runtime_in_seconds
-            ),
+        check_disk_key(machines)?;
+        check_key(
+            self.output_data_config.kms_key_id.as_deref(),
+            "OutputDataConfig.KmsKeyId",
         )?;
-        let least = time.max_runtime_in_seconds;
-        let (is_right, reason) = match (self.enable_managed_spot_training, time.max_wait_time_in_seconds) {
-            (true, Some(wait)) => (
-                wait >= least,
-                format!("is {wait} s; it includes the run, so at least {least} s"),
-            ),
-            (true, None) => (false, format!("spot machines need it; give at least {least} s")),
-            (false, wait) => (
-                wait.is_none(),
-                "only spot machines are waited for; leave it out".to_owned(),
-            ),
-        };
-        require(is_right, "StoppingCondition.MaxWaitTimeInSeconds", reason)?;
-
+        self.check_time()?;
         bounded(self.hyper_parameters.len(), 100, "HyperParameters", "entries")?;
         for (key, value) in &self.hyper_parameters {
             let member = format!("HyperParameters.{}", key.escape_debug());
             check_text(key, 256, LINE, &format!("{member}, its name"))?;
             check_text(value, 2500, LINE, &member)?;
         }
-        bounded(self.environment.len(), 100, "Environment", "entries")?;
-        for (key, value) in &self.environment {
-            let member = format!("Environment.{}", key.escape_debug());
-            let is_variable = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-                && !key.is_empty()
-                && !key.starts_with(|c: char| c.is_ascii_digit());
-            require(
-                is_variable,
-                &member,
-                "the name of a variable has letters, digits and _, and begins with no digit".to_owned(),
-            )?;
-            bounded(key.len(), 512, &member, "characters in its name")?;
-            bounded(value.chars().count(), 512, &member, "characters")?;
-        }
-        bounded(self.input_data_config.len(), 20, "InputDataConfig", "channels")?;
-        let mut names = BTreeSet::new();
-        for channel in &self.input_data_config {
-            let member = format!("InputDataConfig.{}", channel.channel_name.escape_debug());
-            let is_channel = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-            require(
-                (1..=64).contains(&channel.channel_name.len())
-                    && channel.channel_name.chars().all(is_channel),
-                &member,
-                "the name of a channel is 1 to 64 letters, digits, dots, hyphens and _".to_owned(),
-            )?;
-            require(
-                names.insert(&channel.channel_name),
-                &member,
-                "there are two channels of this name; rename one".to_owned(),
-            )?;
-            let content = channel.content_type.as_deref().unwrap_or_default();
-            check_text(content, 256, LINE, &format!("{member}.ContentType"))?;
-            match &channel.data_source {
-                DataSource::S3DataSource(objects) => {
-                    check_uri(&objects.s3_uri, &member)?;
-                    bounded(objects.attribute_names.len(), 16, &member, "attributes")?;
-                    let groups = &machines.instance_groups;
-                    let is_group =
-                        |name: &String| groups.iter().any(|group| group.instance_group_name == *name);
-                    let stray = objects.instance_group_names.iter().find(|name| !is_group(name));
-                    require(
-                        stray.is_none(),
-                        &member,
-                        format!(
-                            "'{}' is no group of ResourceConfig.InstanceGroups; name one of them",
-                            stray.map_or("", String::as_str)
-                        ),
-                    )?;
-                }
-                DataSource::FileSystemDataSource(files) => {
-                    check_text(&files.directory_path, 4096, LINE, &member)?;
-                    let id = &files.file_system_id;
-                    let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
-                    let number = id.strip_prefix("fs-");
-                    require(
-                        number.is_some_and(|digits| {
-                            (8..=18).contains(&digits.len()) && digits.chars().all(is_digit)
-                        }),
-                        &member,
-                        format!(
-                            "'{}' is no file system; give its whole ID, such as fs-0123456789abcdef0",
-                            id.escape_debug()
-                        ),
-                    )?;
-                    require(
-                        files.directory_path.starts_with('/'),
-                        &member,
-                        format!(
-                            "'{}' does not begin with /; give the folder's whole path",
-                            files.directory_path
-                        ),
-                    )?;
-                    require(
-                        self.vpc_config.is_some(),
-                        &member,
-                        "a file system is reached through a network; give VpcConfig".to_owned(),
-                    )?;
-                }
-            }
-        }
-        if let Some(network) = &self.vpc_config {
-            let (groups, subnets) = (network.security_group_ids.len(), network.subnets.len());
-            require(
-                (1..=5).contains(&groups),
-                "VpcConfig.SecurityGroupIds",
-                format!("has {groups} groups; give 1 to 5"),
-            )?;
-            require(
-                (1..=16).contains(&subnets),
-                "VpcConfig.Subnets",
-                format!("has {subnets} subnets; give 1 to 16"),
-            )?;
-            for (member, ids) in [
-                ("VpcConfig.SecurityGroupIds", &network.security_group_ids),
-                ("VpcConfig.Subnets", &network.subnets),
-            ] {
-                for id in ids {
-                    require(!id.is_empty(), member, "has an empty one; give its ID".to_owned())?;
-                    check_text(id, 32, HYPHENS, member)?;
-                }
-            }
-        }
-        bounded(self.tags.len(), 50, "Tags", "labels")?;
-        for tag in &self.tags {
-            let member = format!("Tags.{}", tag.key.escape_debug());
-            require(
-                !tag.key.is_empty(),
-                &member,
-                "a label has no key; give one".to_owned(),
-            )?;
-            check_text(&tag.key, 128, LABEL, &format!("{member}, its key"))?;
-            check_text(&tag.value, 256, LABEL, &member)?;
-            require(
-                !tag.key.to_ascii_lowercase().starts_with("aws:"),
-                &member,
-                "AWS gives labels that begin with aws: itself; rename it".to_owned(),
-            )?;
-        }
-        check_hyperparameters(&self.hyper_parameters)?;
+        check_variables(&self.environment, 512, "Environment")?;
+        self.check_channels()?;
+        check_network(self.vpc_config.as_ref())?;
         check_tags(&self.tags)?;
+        check_hyperparameters(&self.hyper_parameters)?;
         let output = &self.output_data_config.s3_output_path;
         check_uri(output, "OutputDataConfig.S3OutputPath")?;
         if let Some(checkpoints) = &self.checkpoint_config {
@@ -276,16 +79,227 @@ impl CreateTrainingJob {
             .as_ref()
             .map_or(Ok(()), ProfilerConfig::check)
     }
+
+    fn check_metrics(&self) -> Result<(), RequestError> {
+        let member = "AlgorithmSpecification.MetricDefinitions";
+        let metrics = &self.algorithm_specification.metric_definitions;
+        bounded(metrics.len(), 40, member, "metrics")?;
+        for metric in metrics {
+            let member = format!("{member}.{}", metric.name);
+            require(
+                !metric.name.is_empty() && !metric.regex.is_empty(),
+                &member,
+                || "a metric has a name and an expression; give both".to_owned(),
+            )?;
+            check_text(&metric.name, 255, LINE, &format!("{member}, its name"))?;
+            check_text(&metric.regex, 500, LINE, &member)?;
+        }
+        Ok(())
+    }
+
+    /// How long machines run, are waited for and are kept.
+    fn check_time(&self) -> Result<(), RequestError> {
+        if let Some(seconds) = self.resource_config.keep_alive_period_in_seconds {
+            let member = "ResourceConfig.KeepAlivePeriodInSeconds";
+            require((1..=21_600).contains(&seconds), member, || {
+                format!("is {seconds}; machines are kept for 1 to 21600 s")
+            })?;
+            require(!self.enable_managed_spot_training, member, || {
+                "spot machines are not kept; choose one of the two".to_owned()
+            })?;
+        }
+        let time = &self.stopping_condition;
+        let least = time.max_runtime_in_seconds;
+        require(
+            (1..=MOST_SECONDS).contains(&least),
+            "StoppingCondition.MaxRuntimeInSeconds",
+            || format!("is {least}; allow 1 to {MOST_SECONDS} s (28 days)"),
+        )?;
+        let wrong = match (self.enable_managed_spot_training, time.max_wait_time_in_seconds) {
+            (true, Some(wait)) if wait < least => {
+                format!("is {wait} s; it includes the run, so at least {least} s")
+            }
+            (true, None) => format!("spot machines need it; give at least {least} s"),
+            (false, Some(_)) => "only spot machines are waited for; leave it out".to_owned(),
+            _ => return Ok(()),
+        };
+        require(false, "StoppingCondition.MaxWaitTimeInSeconds", || wrong)
+    }
+
+    fn check_channels(&self) -> Result<(), RequestError> {
+        bounded(self.input_data_config.len(), 20, "InputDataConfig", "channels")?;
+        let mut names = BTreeSet::new();
+        for channel in &self.input_data_config {
+            let name = &channel.channel_name;
+            let member = format!("InputDataConfig.{}", name.escape_debug());
+            let is_channel = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            require(
+                (1..=64).contains(&name.len()) && name.chars().all(is_channel),
+                &member,
+                || "the name of a channel is 1 to 64 letters, digits, dots, hyphens and _".to_owned(),
+            )?;
+            require(names.insert(name), &member, || {
+                "there are two channels of this name; rename one".to_owned()
+            })?;
+            let content = channel.content_type.as_deref().unwrap_or_default();
+            check_text(content, 256, LINE, &format!("{member}.ContentType"))?;
+            match &channel.data_source {
+                DataSource::S3DataSource(objects) => self.check_objects(objects, &member)?,
+                DataSource::FileSystemDataSource(files) => self.check_files(files, &member)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_objects(&self, objects: &S3DataSource, member: &str) -> Result<(), RequestError> {
+        check_uri(&objects.s3_uri, member)?;
+        bounded(objects.attribute_names.len(), 16, member, "attributes")?;
+        let groups = &self.resource_config.instance_groups;
+        let is_group = |name: &String| groups.iter().any(|group| group.instance_group_name == *name);
+        let stray = objects.instance_group_names.iter().find(|name| !is_group(name));
+        require(stray.is_none(), member, || {
+            format!(
+                "'{}' is no group of ResourceConfig.InstanceGroups; name one of them",
+                stray.map_or("", String::as_str)
+            )
+        })
+    }
+
+    fn check_files(&self, files: &FileSystemDataSource, member: &str) -> Result<(), RequestError> {
+        let folder = &files.directory_path;
+        check_text(folder, 4096, LINE, member)?;
+        let id = &files.file_system_id;
+        let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        let number = id.strip_prefix("fs-").unwrap_or_default();
+        require(
+            (8..=18).contains(&number.len()) && number.chars().all(is_digit),
+            member,
+            || {
+                let id = id.escape_debug();
+                format!("'{id}' is no file system; give its whole ID, such as fs-0123456789abcdef0")
+            },
+        )?;
+        require(folder.starts_with('/'), member, || {
+            format!("'{folder}' does not begin with /; give the folder's whole path")
+        })?;
+        require(self.vpc_config.is_some(), member, || {
+            "a file system is reached through a network; give VpcConfig".to_owned()
+        })
+    }
+}
+
+/// The error names the member and the reason, where it is not right.
+pub(crate) fn require(
+    is_right: bool,
+    member: &str,
+    reason: impl FnOnce() -> String,
+) -> Result<(), RequestError> {
+    if is_right {
+        return Ok(());
+    }
+    Err(RequestError {
+        member: member.to_owned(),
+        reason: reason(),
+    })
+}
+
+pub(crate) fn bounded(length: usize, most: usize, member: &str, unit: &str) -> Result<(), RequestError> {
+    require(length <= most, member, || {
+        format!("has {length} {unit}; SageMaker takes at most {most}")
+    })
+}
+
+pub(crate) fn check_name(name: &str, member: &str) -> Result<(), RequestError> {
+    require(is_name(name, 63), member, || {
+        format!("'{name}' is not 1 to 63 letters, digits and hyphens between them; choose another name")
+    })
+}
+
+pub(crate) fn check_role(role: &str, member: &str) -> Result<(), RequestError> {
+    require(is_role(role), member, || {
+        format!("'{role}' is no role; give one as arn:aws:iam::123456789012:role/NAME")
+    })
+}
+
+pub(crate) fn check_image(image: &str, member: &str) -> Result<(), RequestError> {
+    require(!image.is_empty(), member, || {
+        "there is no image; name one in a registry".to_owned()
+    })?;
+    check_text(image, 255, WORD, member)
+}
+
+/// A key of AWS KMS.
+pub(crate) fn check_key(key: Option<&str>, member: &str) -> Result<(), RequestError> {
+    check_text(key.unwrap_or_default(), 2048, KEY, member)
+}
+
+/// A key of disks. Its documentation in botocore's model has no aliases.
+fn check_disk_key(machines: &ResourceConfig) -> Result<(), RequestError> {
+    let member = "ResourceConfig.VolumeKmsKeyId";
+    let key = machines.volume_kms_key_id.as_deref();
+    check_key(key, member)?;
+    require(!key.is_some_and(|key| key.contains("alias/")), member, || {
+        "is an alias; disks take the ID of a key or its ARN".to_owned()
+    })
+}
+
+/// Variables of a container, with at most 100 names and values of at most so many characters.
+pub(crate) fn check_variables(
+    variables: &BTreeMap<String, String>,
+    most: usize,
+    member: &str,
+) -> Result<(), RequestError> {
+    bounded(variables.len(), 100, member, "entries")?;
+    for (key, value) in variables {
+        let member = format!("{member}.{}", key.escape_debug());
+        let is_variable = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !key.is_empty()
+            && !key.starts_with(|c: char| c.is_ascii_digit());
+        require(is_variable, &member, || {
+            "the name of a variable has letters, digits and _, and begins with no digit".to_owned()
+        })?;
+        bounded(key.len(), most, &member, "characters in its name")?;
+        bounded(value.chars().count(), most, &member, "characters")?;
+    }
+    Ok(())
+}
+
+/// The network of machines.
+pub(crate) fn check_network(network: Option<&VpcConfig>) -> Result<(), RequestError> {
+    let Some(network) = network else { return Ok(()) };
+    for (member, ids, most, unit) in [
+        (
+            "VpcConfig.SecurityGroupIds",
+            &network.security_group_ids,
+            5,
+            "groups",
+        ),
+        ("VpcConfig.Subnets", &network.subnets, 16, "subnets"),
+    ] {
+        let count = ids.len();
+        require((1..=most).contains(&count), member, || {
+            format!("has {count} {unit}; give 1 to {most}")
+        })?;
+        for id in ids {
+            require(!id.is_empty(), member, || {
+                "has an empty one; give its ID".to_owned()
+            })?;
+            check_text(id, 32, HYPHENS, member)?;
+        }
+    }
+    Ok(())
 }
 
 /// Characters that a member takes, and what they are called.
-type Characters = (fn(char) -> bool, &'static str);
+pub(crate) type Characters = (fn(char) -> bool, &'static str);
 
 /// What a dot stands for in the service's own patterns.
-const LINE: Characters = (
+pub(crate) const LINE: Characters = (
     |c| !matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'),
     "characters of one line",
 );
+/// Without white space.
+const WORD: Characters = (|c| !c.is_whitespace(), "characters without spaces");
 const KEY: Characters = (
     |c| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '_' | '-'),
     "letters, digits and : / _ -",
@@ -309,7 +323,7 @@ const MOST_GIGABYTES: u32 = 16_384;
 const MOST_SECONDS: u32 = 28 * 24 * 3600;
 
 /// A text is not longer than the service takes, and of its characters. The text is not repeated: it may be a secret.
-fn check_text(
+pub(crate) fn check_text(
     text: &str,
     most: usize,
     (is_right, words): Characters,
@@ -330,7 +344,7 @@ fn check_text(
 }
 
 /// An address in a bucket.
-fn check_uri(uri: &str, member: &str) -> Result<(), RequestError> {
+pub(crate) fn check_uri(uri: &str, member: &str) -> Result<(), RequestError> {
     if !is_s3(uri) {
         return Err(RequestError {
             member: member.to_owned(),
@@ -368,18 +382,31 @@ impl ProfilerConfig {
     }
 }
 
+/// A type of machine, `ml.FAMILY.SIZE`. Which there are, only SageMaker knows.
+pub(crate) fn check_type(name: &str, member: &str) -> Result<(), RequestError> {
+    let parts: Vec<&str> = name.split('.').collect();
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let is_type = parts.len() == 3 && parts[0] == "ml" && parts[1..].iter().all(|part| is_part(part));
+    require(is_type, member, || {
+        let name = name.escape_debug();
+        format!("'{name}' is no type of machine; name one such as ml.g5.xlarge")
+    })
+}
+
 /// Machines of one type and their number, or groups of them.
 fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
     let wrong = |member: &str, reason: String| {
         let member = format!("ResourceConfig.{member}");
         Err(RequestError { member, reason })
     };
-    let no_type = |name: &str| format!("'{name}' is no type of machine; name one such as ml.g5.xlarge");
     let groups = &machines.instance_groups;
     if groups.is_empty() {
-        if !machines.instance_type.starts_with("ml.") {
-            return wrong("InstanceType", no_type(&machines.instance_type));
-        }
+        check_type(&machines.instance_type, "ResourceConfig.InstanceType")?;
         if machines.instance_count == 0 {
             return wrong("InstanceCount", "is 0; ask for at least one machine".to_owned());
         }
@@ -407,9 +434,7 @@ fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
                 "there are two groups of this name; rename one".to_owned(),
             );
         }
-        if !group.instance_type.starts_with("ml.") {
-            return wrong(&member, no_type(&group.instance_type));
-        }
+        check_type(&group.instance_type, &format!("ResourceConfig.{member}"))?;
         if group.instance_count == 0 {
             return wrong(&member, "has no machine; ask for at least one".to_owned());
         }
@@ -434,8 +459,20 @@ pub(crate) fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Resul
     }
 }
 
-/// Finds a label that looks like a secret: labels are on bills and in searches.
+/// Labels; one that looks like a secret is refused, for labels are on bills and in searches.
 pub(crate) fn check_tags(tags: &[Tag]) -> Result<(), RequestError> {
+    bounded(tags.len(), 50, "Tags", "labels")?;
+    for tag in tags {
+        let member = format!("Tags.{}", tag.key.escape_debug());
+        require(!tag.key.is_empty(), &member, || {
+            "a label has no key; give one".to_owned()
+        })?;
+        check_text(&tag.key, 128, LABEL, &format!("{member}, its key"))?;
+        check_text(&tag.value, 256, LABEL, &member)?;
+        require(!tag.key.to_ascii_lowercase().starts_with("aws:"), &member, || {
+            "AWS gives labels that begin with aws: itself; rename it".to_owned()
+        })?;
+    }
     match tags.iter().find(|tag| is_secret(&tag.key, &tag.value)) {
         Some(tag) => Err(RequestError {
             member: format!("Tags.{}", tag.key),
@@ -460,7 +497,7 @@ pub(crate) fn is_secret_hyperparameter(name: &str, value: &Value) -> bool {
 }
 
 /// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.
-pub(crate) fn is_role(arn: &str) -> bool {
+fn is_role(arn: &str) -> bool {
     let parts: Vec<&str> = arn.splitn(6, ':').collect();
     let [start, partition, service, region, account, resource] = parts[..] else {
         return false;
@@ -480,11 +517,11 @@ pub(crate) fn is_role(arn: &str) -> bool {
 }
 
 /// Whether this is `s3://BUCKET` or below.
-pub(crate) fn is_s3(uri: &str) -> bool {
+fn is_s3(uri: &str) -> bool {
     uri.strip_prefix("s3://")
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
 }
 
-pub(crate) fn no_s3(uri: &str) -> String {
+fn no_s3(uri: &str) -> String {
     format!("'{uri}' is not in a bucket that SageMaker reads; give it as s3://BUCKET/..")
 }

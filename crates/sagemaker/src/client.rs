@@ -9,13 +9,15 @@
 //!                                              in the end: there is none, or, after a request without an answer, it is not known
 //! ```
 
+mod facts;
 mod progress;
+mod switch;
 mod transform;
 mod tuning;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,7 @@ use stokehold_base::random::Random;
 use stokehold_objects::{Api, Options, Service};
 
 use crate::answer::{Created, EventsPage, JobsPage, StreamsPage};
+use crate::image;
 use crate::{CreateTrainingJob, ProfilerConfig, Resource, SageMakerError, TrainingJob, TrainingJobSummary};
 
 const SAGEMAKER: Api = Api {
@@ -48,6 +51,9 @@ const GROUP: &str = "/aws/sagemaker/TrainingJobs";
 /// The most pages of a machine's log that are read at once; each has up to 1 MiB.
 const PAGES: usize = 16;
 
+/// The most pages of a list, with up to 100 entries each.
+const MOST_PAGES: usize = 10_000;
+
 /// The first pause between two tries, and the longest. A pause is between half of it and all of it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
@@ -63,6 +69,8 @@ pub struct Client {
     region: String,
     retry: Duration,
     tell: fn(&str),
+    /// What this client has created and SageMaker has not shown yet: it may not know of it for some seconds.
+    unseen: Mutex<BTreeSet<(Resource, String)>>,
 }
 
 /// A service that is opened anew when its credentials expire.
@@ -243,12 +251,22 @@ impl Slot {
         operation: &str,
         request: &impl Serialize,
     ) -> Result<A, (Trouble, Duration)> {
+        self.call_while(operation, request, |trouble| trouble.is_passing)
+    }
+
+    /// A request that may be sent several times, as long as its trouble is one that may pass.
+    fn call_while<A: DeserializeOwned>(
+        &self,
+        operation: &str,
+        request: &impl Serialize,
+        may_pass: impl Fn(&Trouble) -> bool,
+    ) -> Result<A, (Trouble, Duration)> {
         let request = bytes(request);
         let mut pace = Pace::new(self.options.retry, self.tell);
         loop {
             match self.renewed(operation, &request) {
                 Ok(answer) => return Ok(answer),
-                Err(trouble) if trouble.is_passing && pace.pause(operation, &trouble.reason) => {}
+                Err(trouble) if may_pass(&trouble) && pace.pause(operation, &trouble.reason) => {}
                 Err(trouble) => return Err((trouble, pace.began.elapsed())),
             }
         }
@@ -260,6 +278,10 @@ impl Slot {
         let reason = match trouble.code.as_str() {
             "" | "NoCredentials" => trouble.reason,
             code => format!("{} ({code})", trouble.reason),
+        };
+        let reason = match trouble.is_passing && !image::is_known(&self.region) {
+            true => format!("{reason}; {} is no region that is known here", self.region),
+            false => reason,
         };
         if trouble.is_passing {
             return SageMakerError::Unavailable {
@@ -294,6 +316,11 @@ fn drop_nulls(value: &mut Value) {
         Value::Array(values) => values.iter_mut().for_each(drop_nulls),
         _ => {}
     }
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    drop_nulls(&mut value);
+    value
 }
 
 fn bytes(request: &impl Serialize) -> Vec<u8> {
@@ -367,6 +394,7 @@ impl Client {
             region,
             retry: options.retry,
             tell: |_| {},
+            unseen: Mutex::default(),
         })
     }
 
@@ -387,30 +415,57 @@ impl Client {
         &self,
         operation: &str,
         request: &impl Serialize,
-        job: Option<&str>,
     ) -> Result<A, SageMakerError> {
         self.sagemaker
             .call(operation, request)
-            .map_err(|(trouble, tried)| match job {
-                Some(name) if trouble.is_missing() => self.no_such(Resource::TrainingJob, name),
-                _ => self.sagemaker.error(operation, trouble, tried),
-            })
+            .map_err(|(trouble, tried)| self.sagemaker.error(operation, trouble, tried))
     }
 
-    /// As [`asked`](Self::asked), about something that has a name of its own.
-    fn asked_of<A: DeserializeOwned>(
+    /// As [`asked`](Self::asked), about something that has a name of its own. What was created here is waited for until SageMaker
+    /// knows of it.
+    pub(crate) fn asked_of<A: DeserializeOwned>(
         &self,
         what: Resource,
         operation: &str,
         request: &impl Serialize,
         name: &str,
     ) -> Result<A, SageMakerError> {
-        self.sagemaker
-            .call(operation, request)
-            .map_err(|(trouble, tried)| match trouble.is_missing() {
-                true => self.no_such(what, name),
-                false => self.sagemaker.error(operation, trouble, tried),
-            })
+        let made = (what, name.to_owned());
+        let is_unseen = self.unseen().contains(&made);
+        let may_pass = |trouble: &Trouble| trouble.is_passing || is_unseen && trouble.is_missing();
+        let answered = self.sagemaker.call_while(operation, request, may_pass);
+        if is_unseen && answered.is_ok() {
+            self.unseen().remove(&made);
+        }
+        answered.map_err(|(trouble, tried)| match trouble.is_missing() {
+            true => self.no_such(what, name),
+            false => self.sagemaker.error(operation, trouble, tried),
+        })
+    }
+
+    fn unseen(&self) -> MutexGuard<'_, BTreeSet<(Resource, String)>> {
+        self.unseen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for page after page. `ask` has the token of the page, none for the first one, and returns that of the next.
+    pub(crate) fn pages(
+        &self,
+        operation: &str,
+        mut ask: impl FnMut(Option<&str>) -> Result<Option<String>, SageMakerError>,
+    ) -> Result<(), SageMakerError> {
+        let (mut seen, mut token) = (BTreeSet::new(), None);
+        for _ in 0..MOST_PAGES {
+            match ask(token.as_deref())? {
+                // A token that came before would be followed round and round.
+                Some(next) if seen.insert(next.clone()) => token = Some(next),
+                _ => return Ok(()),
+            }
+        }
+        Err(SageMakerError::Refused {
+            operation: operation.to_owned(),
+            address: self.sagemaker.service().address().to_owned(),
+            reason: format!("the list has more than {MOST_PAGES} pages"),
+        })
     }
 
     fn no_such(&self, what: Resource, name: &str) -> SageMakerError {
@@ -435,7 +490,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn describe(&self, name: &str) -> Result<TrainingJob, SageMakerError> {
         let request = json!({"TrainingJobName": name});
-        self.asked("DescribeTrainingJob", &request, Some(name))
+        self.asked_of(Resource::TrainingJob, "DescribeTrainingJob", &request, name)
     }
 
     /// The newest jobs, at most `most`, the newest first.
@@ -444,24 +499,17 @@ impl Client {
     /// SageMaker cannot be asked.
     pub fn list(&self, most: usize) -> Result<Vec<TrainingJobSummary>, SageMakerError> {
         let mut found = Vec::new();
-        let mut token: Option<String> = None;
-        while found.len() < most {
-            let mut request = json!({
-                "MaxResults": (most - found.len()).min(100),
+        self.pages("ListTrainingJobs", |token| {
+            let request = json!({
+                "MaxResults": most.min(100),
                 "SortBy": "CreationTime",
                 "SortOrder": "Descending",
+                "NextToken": token,
             });
-            if let Some(token) = &token {
-                request["NextToken"] = json!(token);
-            }
-            let page: JobsPage = self.asked("ListTrainingJobs", &request, None)?;
+            let page: JobsPage = self.asked("ListTrainingJobs", &without_nulls(request))?;
             found.extend(page.training_job_summaries);
-            // The same token again would be asked for for ever.
-            if page.next_token.is_none() || page.next_token == token {
-                break;
-            }
-            token = page.next_token;
-        }
+            Ok(page.next_token.filter(|_| found.len() < most))
+        })?;
         found.truncate(most);
         Ok(found)
     }
@@ -472,7 +520,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn stop(&self, name: &str) -> Result<(), SageMakerError> {
         let request = json!({"TrainingJobName": name});
-        match self.asked::<Value>("StopTrainingJob", &request, Some(name)) {
+        match self.asked_of::<Value>(Resource::TrainingJob, "StopTrainingJob", &request, name) {
             Err(SageMakerError::Refused { .. }) if self.describe(name)?.training_job_status.is_final() => {
                 Ok(())
             }
@@ -486,7 +534,7 @@ impl Client {
     /// There is no such job, it has ended, or SageMaker cannot be asked.
     pub fn update_profiler(&self, name: &str, profiler: &ProfilerConfig) -> Result<(), SageMakerError> {
         let request = json!({"TrainingJobName": name, "ProfilerConfig": profiler});
-        self.asked::<Value>("UpdateTrainingJob", &request, Some(name))
+        self.asked_of::<Value>(Resource::TrainingJob, "UpdateTrainingJob", &request, name)
             .map(drop)
     }
 
@@ -535,7 +583,10 @@ impl Client {
         let mut is_lost = false;
         loop {
             let trouble = match self.sagemaker.renewed::<Created>(operation, &json) {
-                Ok(created) => return Ok(created.arn),
+                Ok(created) => {
+                    self.unseen().insert((what, name.to_owned()));
+                    return Ok(created.arn);
+                }
                 Err(trouble) => trouble,
             };
             is_unclear |= trouble.may_be_done;
@@ -633,23 +684,19 @@ impl Client {
 
     /// Looks for the streams of machines that have begun to print.
     fn find_streams(&self, name: &str, position: &mut LogPosition) -> Result<(), SageMakerError> {
-        let mut token: Option<String> = None;
-        loop {
-            let mut request = json!({"logGroupName": GROUP, "logStreamNamePrefix": format!("{name}/")});
-            if let Some(token) = &token {
-                request["nextToken"] = json!(token);
-            }
-            let Some(page) = self.logged::<StreamsPage>("DescribeLogStreams", &request)? else {
-                return Ok(());
-            };
+        self.pages("DescribeLogStreams", |token| {
+            let request = json!({
+                "logGroupName": GROUP,
+                "logStreamNamePrefix": format!("{name}/"),
+                "nextToken": token,
+            });
+            let page = self.logged::<StreamsPage>("DescribeLogStreams", &without_nulls(request))?;
+            let Some(page) = page else { return Ok(None) };
             for stream in page.log_streams {
                 position.streams.entry(stream.log_stream_name).or_default();
             }
-            if page.next_token.is_none() || page.next_token == token {
-                return Ok(());
-            }
-            token = page.next_token;
-        }
+            Ok(page.next_token)
+        })
     }
 
     /// Asks CloudWatch; none if there is no such group or stream yet.

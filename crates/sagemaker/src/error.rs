@@ -8,7 +8,7 @@ use stokehold_objects::ObjectError;
 use crate::RequestError;
 
 /// What a name is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// A training job.
     TrainingJob,

@@ -56,7 +56,7 @@ pub fn follow(
             source: Box::new(error),
         },
     };
-    let mut job = state(client, show)?;
+    let mut job = state(client, show).map_err(followed)?;
     loop {
         // The state is older than the lines, so that the last lines are not missed.
         let read = lines(client, name, &mut position, show);

@@ -57,6 +57,11 @@ const OTHERS: [(&str, &str); 22] = [
 /// The first versions of PyTorch and TensorFlow whose images are in these registries under the names of today.
 const OLDEST: [[u32; 3]; 2] = [[1, 2, 0], [1, 14, 0]];
 
+/// Whether it is one of the regions that have AWS's images.
+pub(crate) fn is_known(region: &str) -> bool {
+    USUAL_REGIONS.contains(&region) || OTHERS.iter().any(|(known, _)| *known == region)
+}
+
 /// The image that the section names, or that is made of its framework, for machines of these types, at least one.
 pub(crate) fn image(
     section: &OnSageMaker,

@@ -49,7 +49,6 @@ mod check;
 mod client;
 mod cost;
 mod error;
-mod facts;
 mod follow;
 mod hyperparameters;
 mod image;
@@ -57,7 +56,6 @@ mod import;
 mod plan;
 mod request;
 mod source;
-mod switch;
 mod transform;
 mod tuning;
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{check_tags, is_name, is_role, is_s3, no_s3};
+use crate::check::{
+    LINE, bounded, check_image, check_key, check_name, check_network, check_role, check_tags, check_text,
+    check_type, check_uri, check_variables, require,
+};
 use crate::{JobStatus, RequestError, Tag, VpcConfig};
 
 /// The request CreateModel. Members that are `None` or empty are left out of the JSON.
@@ -187,64 +190,19 @@ pub enum JoinSource {
     Input,
 }
 
-fn wrong(member: &str, reason: String) -> Result<(), RequestError> {
-    Err(RequestError {
-        member: member.to_owned(),
-        reason,
-    })
-}
-
-fn require_name(name: &str, member: &str) -> Result<(), RequestError> {
-    match is_name(name, 63) {
-        true => Ok(()),
-        false => wrong(
-            member,
-            format!("'{name}' is not 1 to 63 letters, digits and hyphens between them; choose another name"),
-        ),
-    }
-}
-
-fn require_s3(uri: &str, member: &str) -> Result<(), RequestError> {
-    match is_s3(uri) {
-        true => Ok(()),
-        false => wrong(member, no_s3(uri)),
-    }
-}
-
 impl CreateModel {
     /// Finds the first member that SageMaker would refuse by its form.
     ///
     /// # Errors
-    /// The name, the role, the image or the model's address is not as SageMaker wants it.
+    /// The name, the role, the image, the network, a label or the model's address is not as SageMaker wants it.
     pub fn check(&self) -> Result<(), RequestError> {
-        require_name(&self.model_name, "ModelName")?;
-        if !is_role(&self.execution_role_arn) {
-            let role = &self.execution_role_arn;
-            return wrong(
-                "ExecutionRoleArn",
-                format!("'{role}' is no role; give one as arn:aws:iam::123456789012:role/NAME"),
-            );
-        }
+        check_name(&self.model_name, "ModelName")?;
+        check_role(&self.execution_role_arn, "ExecutionRoleArn")?;
         let container = &self.primary_container;
-        if container.image.is_empty()
-            || container.image.len() > 255
-            || container.image.contains(char::is_whitespace)
-        {
-            return wrong(
-                "PrimaryContainer.Image",
-                format!("'{}' is no image; name one in a registry", container.image),
-            );
-        }
-        require_s3(&container.model_data_url, "PrimaryContainer.ModelDataUrl")?;
-        if container.environment.len() > 100 {
-            return wrong(
-                "PrimaryContainer.Environment",
-                format!(
-                    "has {} entries; SageMaker takes at most 100",
-                    container.environment.len()
-                ),
-            );
-        }
+        check_image(&container.image, "PrimaryContainer.Image")?;
+        check_uri(&container.model_data_url, "PrimaryContainer.ModelDataUrl")?;
+        check_variables(&container.environment, 1024, "PrimaryContainer.Environment")?;
+        check_network(self.vpc_config.as_ref())?;
         check_tags(&self.tags)
     }
 }
@@ -253,64 +211,57 @@ impl CreateTransformJob {
     /// Finds the first member that SageMaker would refuse by its form.
     ///
     /// # Errors
-    /// A name, an address, a number or a filter is not as SageMaker wants it.
+    /// A name, an address, a number, a key, a label or a filter is not as SageMaker wants it.
     pub fn check(&self) -> Result<(), RequestError> {
-        require_name(&self.transform_job_name, "TransformJobName")?;
-        require_name(&self.model_name, "ModelName")?;
-        require_s3(
-            &self.transform_input.data_source.objects.s3_uri,
+        check_name(&self.transform_job_name, "TransformJobName")?;
+        check_name(&self.model_name, "ModelName")?;
+        let (input, output) = (&self.transform_input, &self.transform_output);
+        check_uri(
+            &input.data_source.objects.s3_uri,
             "TransformInput.DataSource.S3DataSource.S3Uri",
         )?;
-        require_s3(
-            &self.transform_output.s3_output_path,
-            "TransformOutput.S3OutputPath",
-        )?;
+        check_uri(&output.s3_output_path, "TransformOutput.S3OutputPath")?;
+        for (member, kind) in [
+            ("TransformInput.ContentType", &input.content_type),
+            ("TransformOutput.Accept", &output.accept),
+        ] {
+            check_text(kind.as_deref().unwrap_or_default(), 256, LINE, member)?;
+        }
+        check_key(output.kms_key_id.as_deref(), "TransformOutput.KmsKeyId")?;
         let machines = &self.transform_resources;
-        if !machines.instance_type.starts_with("ml.") {
-            return wrong(
-                "TransformResources.InstanceType",
-                format!(
-                    "'{}' is no type of machine; name one such as ml.g5.xlarge",
-                    machines.instance_type
-                ),
-            );
-        }
-        if machines.instance_count == 0 {
-            return wrong(
-                "TransformResources.InstanceCount",
-                "is 0; ask for at least one machine".to_owned(),
-            );
-        }
-        let (at_once, payload) = (
-            self.max_concurrent_transforms.unwrap_or(1),
-            self.max_payload_in_mb.unwrap_or(0),
-        );
-        if u64::from(at_once.max(1)) * u64::from(payload) > 100 {
-            return wrong(
-                "MaxPayloadInMB",
+        check_key(
+            machines.volume_kms_key_id.as_deref(),
+            "TransformResources.VolumeKmsKeyId",
+        )?;
+        check_type(&machines.instance_type, "TransformResources.InstanceType")?;
+        require(
+            machines.instance_count > 0,
+            "TransformResources.InstanceCount",
+            || "is 0; ask for at least one machine".to_owned(),
+        )?;
+        let at_once = self.max_concurrent_transforms.unwrap_or(1).max(1);
+        let payload = self.max_payload_in_mb.unwrap_or(0);
+        require(
+            u64::from(at_once) * u64::from(payload) <= 100,
+            "MaxPayloadInMB",
+            || {
                 format!(
                     "{payload} MB for each of {at_once} requests at once is more than SageMaker takes, 100 MB in all"
-                ),
-            );
-        }
-        if self.batch_strategy.is_some() && self.transform_input.split_type == SplitType::None {
-            return wrong(
-                "BatchStrategy",
-                "only inputs that are split have more than one record; leave it out".to_owned(),
-            );
-        }
+                )
+            },
+        )?;
+        require(
+            self.batch_strategy.is_none() || input.split_type != SplitType::None,
+            "BatchStrategy",
+            || "only inputs that are split have more than one record; leave it out".to_owned(),
+        )?;
         if let Some(data) = &self.data_processing {
             for (member, filter) in [
                 ("DataProcessing.InputFilter", &data.input_filter),
                 ("DataProcessing.OutputFilter", &data.output_filter),
             ] {
                 let length = filter.as_deref().unwrap_or_default().chars().count();
-                if length > 63 {
-                    return wrong(
-                        member,
-                        format!("has {length} characters; SageMaker takes at most 63"),
-                    );
-                }
+                bounded(length, 63, member, "characters")?;
             }
         }
         check_tags(&self.tags)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::Client;
+use super::{Client, without_nulls};
 use crate::SageMakerError;
 use crate::answer::JobsPage;
 
@@ -16,22 +16,18 @@ impl Client {
     /// SageMaker cannot be asked.
     pub fn in_progress(&self, part: &str) -> Result<BTreeSet<String>, SageMakerError> {
         let mut found = BTreeSet::new();
-        let mut token: Option<String> = None;
-        loop {
-            let mut request = json!({"MaxResults": 100, "NameContains": part, "StatusEquals": "InProgress"});
-            if let Some(token) = &token {
-                request["NextToken"] = json!(token);
-            }
-            let page: JobsPage = self.asked("ListTrainingJobs", &request, None)?;
-            found.extend(
-                page.training_job_summaries
-                    .into_iter()
-                    .map(|job| job.training_job_name),
-            );
-            if page.next_token.is_none() || page.next_token == token {
-                return Ok(found);
-            }
-            token = page.next_token;
-        }
+        self.pages("ListTrainingJobs", |token| {
+            let request = json!({
+                "MaxResults": 100,
+                "NameContains": part,
+                "StatusEquals": "InProgress",
+                "NextToken": token,
+            });
+            let page: JobsPage = self.asked("ListTrainingJobs", &without_nulls(request))?;
+            let names = page.training_job_summaries.into_iter();
+            found.extend(names.map(|job| job.training_job_name));
+            Ok(page.next_token)
+        })?;
+        Ok(found)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, Trouble, bytes};
+use super::{Client, Trouble, bytes, without_nulls};
 use crate::tuning::TunedPage;
 use crate::{CreateTuningJob, Resource, SageMakerError, TunedJob, TuningJob};
 
@@ -74,31 +74,22 @@ impl Client {
     /// # Errors
     /// There is no such job, or SageMaker cannot be asked.
     pub fn tuned_jobs(&self, name: &str) -> Result<Vec<TunedJob>, SageMakerError> {
+        let operation = "ListTrainingJobsForHyperParameterTuningJob";
         let mut found = Vec::new();
-        let mut token: Option<String> = None;
-        loop {
-            let mut request = json!({
+        self.pages(operation, |token| {
+            let request = json!({
                 "HyperParameterTuningJobName": name,
                 "MaxResults": 100,
                 "SortBy": "CreationTime",
                 "SortOrder": "Ascending",
+                "NextToken": token,
             });
-            if let Some(token) = &token {
-                request["NextToken"] = json!(token);
-            }
-            let page: TunedPage = self.asked_of(
-                Resource::TuningJob,
-                "ListTrainingJobsForHyperParameterTuningJob",
-                &request,
-                name,
-            )?;
+            let request = without_nulls(request);
+            let page: TunedPage = self.asked_of(Resource::TuningJob, operation, &request, name)?;
             found.extend(page.training_job_summaries);
-            // The same token again would be asked for for ever.
-            if page.next_token.is_none() || page.next_token == token {
-                return Ok(found);
-            }
-            token = page.next_token;
-        }
+            Ok(page.next_token)
+        })?;
+        Ok(found)
     }
 
     /// Asks SageMaker to stop a tuning job and its training jobs. One that has ended stays as it is.

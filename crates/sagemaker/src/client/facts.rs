@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Client, SageMakerError};
+use super::{Client, without_nulls};
+use crate::{Resource, SageMakerError};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -29,7 +30,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn description(&self, name: &str) -> Result<Value, SageMakerError> {
         let request = json!({"TrainingJobName": name});
-        self.asked("DescribeTrainingJob", &request, Some(name))
+        self.asked_of(Resource::TrainingJob, "DescribeTrainingJob", &request, name)
     }
 
     /// The labels of a job, by its ARN.
@@ -38,19 +39,12 @@ impl Client {
     /// SageMaker cannot be asked, or the credentials do not allow it (`sagemaker:ListTags`).
     pub fn tags(&self, arn: &str) -> Result<BTreeMap<String, String>, SageMakerError> {
         let mut found = BTreeMap::new();
-        let mut token: Option<String> = None;
-        loop {
-            let mut request = json!({"ResourceArn": arn});
-            if let Some(token) = &token {
-                request["NextToken"] = json!(token);
-            }
-            let page: TagsPage = self.asked("ListTags", &request, None)?;
+        self.pages("ListTags", |token| {
+            let request = without_nulls(json!({"ResourceArn": arn, "NextToken": token}));
+            let page: TagsPage = self.asked("ListTags", &request)?;
             found.extend(page.tags.into_iter().map(|tag| (tag.key, tag.value)));
-            // The same token again would be asked for for ever.
-            if page.next_token.is_none() || page.next_token == token {
-                return Ok(found);
-            }
-            token = page.next_token;
-        }
+            Ok(page.next_token)
+        })?;
+        Ok(found)
     }
 }
