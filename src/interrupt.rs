@@ -71,6 +71,17 @@ pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
+/// Has the first signal end the program, with a message; for work that has nothing to finish.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn leave(says: &'static str) -> io::Result<()> {
+    on_each(move |_, _| {
+        say(says);
+        end()
+    })
+}
+
 /// Starts a thread that calls `act` at every signal, with the count, from 1, and the signal; instead of
 /// [`flag_for`], for work with its own handling.
 ///

@@ -322,16 +322,13 @@ fn wait(
     timeout: Option<Duration>,
     json: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let ended = ended(
+    let record = ended(
         name,
         LOOK,
         timeout,
         || Ok(store.get(name)?),
         |record| (record.status.is_final(), format!("{:?}", record.secondary)),
     )?;
-    let Some(record) = ended else {
-        return Ok(ExitCode::from(interrupt::EXIT_CODE));
-    };
     match json {
         true => terminal::json(&record)?,
         false => writeln!(terminal::out(), "{}", show::end(store, &record))?,
@@ -339,7 +336,7 @@ fn wait(
     Ok(code(&record))
 }
 
-/// Asks for a job every `look` until it has ended; none after Ctrl-C. `state` is whether it has, and what it is in a word.
+/// Asks for a job every `look` until it has ended. Ctrl-C ends the program: there is nothing to keep. `state` is whether it has, and what it is in a word.
 ///
 /// # Errors
 /// It cannot be asked for, or has not ended after `timeout`.
@@ -349,20 +346,17 @@ fn ended<T>(
     timeout: Option<Duration>,
     ask: impl Fn() -> Result<T, Box<dyn Error>>,
     state: impl Fn(&T) -> (bool, String),
-) -> Result<Option<T>, Box<dyn Error>> {
-    let stop = interrupt::flag_for("leaving; the job goes on")?;
+) -> Result<T, Box<dyn Error>> {
+    interrupt::leave("leaving; the job goes on")?;
     let began = Instant::now();
     loop {
         let job = ask()?;
         let (has_ended, word) = state(&job);
         if has_ended {
-            return Ok(Some(job));
+            return Ok(job);
         }
         let next = Instant::now() + look;
         while Instant::now() < next {
-            if stop.load(Ordering::SeqCst) {
-                return Ok(None);
-            }
             if let Some(timeout) = timeout.filter(|timeout| began.elapsed() >= *timeout) {
                 let timeout = humantime::format_duration(timeout);
                 let text = format!("job {name} has not ended after {timeout}; it is {word}");

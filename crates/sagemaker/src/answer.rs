@@ -1,8 +1,11 @@
 //! What SageMaker and CloudWatch answer, as far as it is used.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::check::is_secret_text;
 
 use crate::InstanceGroup;
 
@@ -22,6 +25,15 @@ pub enum JobStatus {
     /// A word that is not known here.
     #[serde(untagged)]
     Other(String),
+}
+
+impl fmt::Display for JobStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other(word) => f.write_str(word),
+            known => write!(f, "{known:?}"),
+        }
+    }
 }
 
 impl JobStatus {
@@ -91,6 +103,26 @@ impl TrainingJob {
     pub fn savings(&self) -> Option<f64> {
         let (training, billable) = (self.training_time_in_seconds?, self.billable_time_in_seconds?);
         (self.enable_managed_spot_training && training > 0.0).then(|| 1.0 - billable / training)
+    }
+
+    /// Whether its time was over: that of the run, or that of waiting for spot machines.
+    pub fn is_late(&self) -> bool {
+        matches!(
+            self.secondary_status.as_str(),
+            "MaxRuntimeExceeded" | "MaxWaitTimeExceeded"
+        )
+    }
+
+    /// The same with `(hidden)` for each hyperparameter that looks like a secret.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut job = self.clone();
+        for (name, text) in &mut job.hyper_parameters {
+            if is_secret_text(name, text) {
+                "(hidden)".clone_into(text);
+            }
+        }
+        job
     }
 }
 

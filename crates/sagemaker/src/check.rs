@@ -444,11 +444,7 @@ fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
 
 /// Finds a hyperparameter that looks like a secret: whoever may describe a job sees it.
 pub(crate) fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Result<(), RequestError> {
-    let is_found = |(name, text): &(&String, &String)| {
-        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
-        is_secret_hyperparameter(name, &value)
-    };
-    match encoded.iter().find(is_found) {
+    match encoded.iter().find(|(name, text)| is_secret_text(name, text)) {
         Some((name, _)) => Err(RequestError {
             member: format!("HyperParameters.{name}"),
             reason: "looks like a secret, and who may see a job on SageMaker sees its hyperparameters; leave it out, and let the \
@@ -482,6 +478,12 @@ pub(crate) fn check_tags(tags: &[Tag]) -> Result<(), RequestError> {
         }),
         None => Ok(()),
     }
+}
+
+/// Whether a hyperparameter looks like a secret, as it is encoded.
+pub(crate) fn is_secret_text(name: &str, text: &str) -> bool {
+    let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    is_secret_hyperparameter(name, &value)
 }
 
 /// Whether a hyperparameter's value looks like a secret. Numbers and truth values are sizes and switches: `max_tokens = 512`.

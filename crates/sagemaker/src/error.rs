@@ -31,7 +31,10 @@ impl Resource {
             Self::TuningJob => {
                 format!("`stokehold tune status {name} --on sagemaker --region {region}` shows it")
             }
-            Self::TransformJob | Self::Model => "SageMaker's console shows it".to_owned(),
+            Self::TransformJob => {
+                format!("`stokehold job show transform-job/{name} --on sagemaker --region {region}` shows it")
+            }
+            Self::Model => "SageMaker's console shows it".to_owned(),
         }
     }
 }

@@ -82,6 +82,7 @@ impl Plan {
             })
             .collect();
         request.input_data_config = channels(job, section, &mut notes)?;
+        say_prefixes(&request.input_data_config, &mut notes);
         request.output_data_config.kms_key_id = section.kms_key.clone();
 
         let machines = &mut request.resource_config;
@@ -141,7 +142,11 @@ impl Plan {
             })
             .collect();
         let (source, source_uri) = source(job, &format!("{output}/{name}/source/sourcedir.tar.gz"))?;
-        let machine = types(job, section)[0];
+        // With groups it is different from machine to machine, and the toolkit finds it out.
+        let machine = match section.instance_groups.is_empty() {
+            true => Some(job.instance_type.as_str()),
+            false => None,
+        };
         request.hyper_parameters =
             encode_hyperparameters(&hyperparameters(job, machine, name, region, &source_uri)?);
         request.check()?;
@@ -279,10 +284,42 @@ fn notes(job: &Job) -> Vec<String> {
             "an interrupted script gets 120 s",
         ),
     ];
-    said.iter()
+    let mut notes: Vec<String> = said
+        .iter()
         .filter(|(_, is_said, _)| *is_said)
         .map(|(key, _, reason)| format!("{key} has no counterpart on SageMaker: {reason}"))
-        .collect()
+        .collect();
+    if job.checkpoints.is_none() {
+        let again = if spot.is_some() {
+            ", and an interrupted script begins anew"
+        } else {
+            ""
+        };
+        notes.push(format!(
+            "checkpoints is not set: what the script writes to SM_CHECKPOINT_DIR stays on its machine{again}"
+        ));
+    }
+    notes
+}
+
+/// Says of which channels SageMaker may take more than a folder.
+fn say_prefixes(channels: &[Channel], notes: &mut Vec<String>) {
+    let open = channels.iter().filter_map(|channel| match &channel.data_source {
+        DataSource::S3DataSource(data)
+            if data.s3_data_type == S3DataType::S3Prefix && !data.s3_uri.ends_with('/') =>
+        {
+            Some((channel.channel_name.as_str(), data.s3_uri.as_str()))
+        }
+        _ => None,
+    });
+    let (names, uris): (Vec<_>, Vec<_>) = open.unzip();
+    if let Some(first) = uris.first() {
+        notes.push(format!(
+            "channels {}: SageMaker takes every object whose key begins like the URI, such as {first}-old/1.jpg too; end it with / for \
+             the folder alone",
+            names.join(", ")
+        ));
+    }
 }
 
 fn channels(
@@ -343,8 +380,7 @@ fn of_bucket(
         }
         Mode::Dir => {
             notes.push(format!(
-                "channel {name}: {uri} is copied before the start (File); write mode=FastFile with a bucket's URI to read it \
-                 while the script runs"
+                "channel {name}: {uri} is copied before the start (File); write mode=FastFile to read it while the script runs"
             ));
             InputMode::File
         }
@@ -469,7 +505,7 @@ fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
 /// All hyperparameters: the user's, and those that the toolkit takes for itself.
 fn hyperparameters(
     job: &Job,
-    machine: &str,
+    machine: Option<&str>,
     name: &str,
     region: &str,
     source: &str,
@@ -494,17 +530,18 @@ fn hyperparameters(
         Launch::None => {}
         Launch::Torch => {
             own("sagemaker_torch_distributed_enabled", json!(true));
-            own("sagemaker_instance_type", json!(machine));
         }
         Launch::Smdistributed => {
             own("sagemaker_distributed_dataparallel_enabled", json!(true));
             own("sagemaker_distributed_dataparallel_custom_mpi_options", json!(""));
-            own("sagemaker_instance_type", json!(machine));
         }
         Launch::Mpi => {
             own("sagemaker_mpi_enabled", json!(true));
             own("sagemaker_mpi_custom_mpi_options", json!(""));
         }
+    }
+    if let (Launch::Torch | Launch::Smdistributed, Some(machine)) = (job.distribution, machine) {
+        own("sagemaker_instance_type", json!(machine));
     }
     if let Some(processes) = job
         .processes_per_host

@@ -343,7 +343,7 @@ impl Tuner<'_> {
             Err(SageMakerError::NoSuchJob { .. }) => return self.create(trial),
             Err(error) => return Err(error.into()),
         };
-        if job.training_job_status == JobStatus::Stopped && !is_late(&job) && !running.is_unwanted {
+        if job.training_job_status == JobStatus::Stopped && !job.is_late() && !running.is_unwanted {
             // The process that stopped it may have died before it told why.
             let number = running.names.len() + 1;
             self.read_lines(trial.number)?;
@@ -403,8 +403,16 @@ impl Tuner<'_> {
             return self.find(&trial);
         }
         if running.is_unwanted && !running.is_stopping && running.ended.is_none() {
-            self.client.stop(running.name())?;
-            running.is_stopping = true;
+            match self.client.stop(running.name()) {
+                Ok(()) => running.is_stopping = true,
+                // Nothing runs, as it was wanted.
+                Err(SageMakerError::NoSuchJob { .. }) => {
+                    self.running.remove(&number);
+                    self.study.tell_stopped(number)?;
+                    return self.ended(number);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         if running.ended.is_none() && !in_progress.contains(running.name()) {
             match self.client.describe(running.name()) {
@@ -451,7 +459,10 @@ impl Tuner<'_> {
                 if lines.is_empty() {
                     break;
                 }
-                for line in &lines {
+                for line in lines
+                    .iter()
+                    .filter(|line| line.host == stokehold_jobs::contract::host(0))
+                {
                     for value in numbers_in(&self.regex, &line.text) {
                         running.steps += 1;
                         running.last = Some(value);
@@ -508,7 +519,7 @@ impl Tuner<'_> {
         }
         match job.training_job_status {
             JobStatus::Completed => {}
-            JobStatus::Stopped if is_late(job) => {
+            JobStatus::Stopped if job.is_late() => {
                 let reason = format!(
                     "its time was over ({}: the job's max-run-seconds, or max-wait-seconds of spot machines); raise it, or make \
                      trials shorter",
@@ -534,7 +545,7 @@ impl Tuner<'_> {
         let objective = last.filter(|value| reports.is_empty() && value.is_finite());
         if reports.is_empty() && objective.is_none() {
             let reason = format!(
-                "{:?} was never printed: no line of job {} matches {:?}",
+                "{:?} was never printed: no line of algo-1 of job {} matches {:?}",
                 self.plan.study.objective,
                 running.name(),
                 self.regex.as_str()
@@ -613,14 +624,6 @@ fn is_passing(error: &SageMakerError) -> bool {
         SageMakerError::Unavailable { .. }
             | SageMakerError::NotCreated { .. }
             | SageMakerError::Unclear { .. }
-    )
-}
-
-/// Whether its time was over.
-fn is_late(job: &TrainingJob) -> bool {
-    matches!(
-        job.secondary_status.as_str(),
-        "MaxRuntimeExceeded" | "MaxWaitTimeExceeded"
     )
 }
 

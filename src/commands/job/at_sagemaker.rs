@@ -129,6 +129,8 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     let arn = asked.create(|client| client.create(&plan.request))?;
     if way.detach {
         writeln!(io::stdout(), "{name}")?;
+        let follows = Resource::TrainingJob.followed(&name, client.region());
+        writeln!(terminal::err(), "{follows}")?;
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(terminal::err(), "job {name} is created: {arn}")?;
@@ -143,7 +145,7 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
         },
     )?;
     match way.json {
-        true => terminal::json(&job)?,
+        true => terminal::json(&job.without_secrets())?,
         false => writeln!(terminal::err(), "{}", end(&job))?,
     }
     Ok(code(&job))
@@ -191,13 +193,9 @@ fn print_line(line: &LogLine, stream: &str) {
 
 /// The exit code for a job's end.
 fn code(job: &TrainingJob) -> ExitCode {
-    let is_late = matches!(
-        job.secondary_status.as_str(),
-        "MaxRuntimeExceeded" | "MaxWaitTimeExceeded"
-    );
     match job.training_job_status {
         JobStatus::Completed => ExitCode::SUCCESS,
-        JobStatus::Stopped if !is_late => ExitCode::from(interrupt::EXIT_CODE),
+        JobStatus::Stopped if !job.is_late() => ExitCode::from(interrupt::EXIT_CODE),
         _ => ExitCode::FAILURE,
     }
 }
@@ -218,7 +216,7 @@ fn table(jobs: &[TrainingJobSummary]) -> String {
     rows.extend(jobs.iter().map(|job| {
         [
             job.training_job_name.clone(),
-            status(&job.training_job_status),
+            job.training_job_status.to_string(),
             show::date(job.creation_time),
             took(job.creation_time, job.training_end_time),
         ]
@@ -241,7 +239,7 @@ pub fn show(client: &Client, name: &str, json: bool) -> Result<ExitCode, Box<dyn
     }
     let job = client.describe(name)?;
     match json {
-        true => terminal::json(&job)?,
+        true => terminal::json(&job.without_secrets())?,
         false => write!(terminal::out(), "{}", described(&job))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -254,14 +252,15 @@ pub fn logs(
     is_followed: bool,
     host: Option<&str>,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let stop = interrupt::flag_for("leaving; the job goes on")?;
+    interrupt::leave("leaving; the job goes on")?;
     let show = |line: &LogLine| {
         if host.is_none_or(|host| line.host == host) {
             print_line(line, "out");
         }
     };
     if is_followed {
-        follow(client, name, LOOK, stop, &mut |news| match news {
+        let forever = AtomicBool::new(false);
+        follow(client, name, LOOK, &forever, &mut |news| match news {
             News::State(job) => say_state(job),
             News::Line(line) => show(line),
         })?;
@@ -272,15 +271,12 @@ pub fn logs(
         loop {
             let lines = client.lines(name, &mut position)?;
             lines.iter().for_each(show);
-            if lines.is_empty() || stop.load(Ordering::SeqCst) {
+            if lines.is_empty() {
                 break;
             }
         }
     }
-    Ok(match stop.load(Ordering::SeqCst) {
-        true => ExitCode::from(interrupt::EXIT_CODE),
-        false => ExitCode::SUCCESS,
-    })
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Asks SageMaker to stop a job.
@@ -304,7 +300,7 @@ pub fn wait(
     json: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(name) = name.strip_prefix(TRANSFORM) {
-        let ended = ended(
+        let job = ended(
             name,
             LOOK,
             timeout,
@@ -312,47 +308,32 @@ pub fn wait(
             |job| {
                 (
                     job.transform_job_status.is_final(),
-                    status(&job.transform_job_status),
+                    job.transform_job_status.to_string(),
                 )
             },
         )?;
-        return match ended {
-            None => Ok(ExitCode::from(interrupt::EXIT_CODE)),
-            Some(job) => {
-                match json {
-                    true => terminal::json(&job)?,
-                    false => write!(terminal::out(), "{}", described_transform(&job))?,
-                }
-                Ok(transform_code(&job))
-            }
-        };
+        match json {
+            true => terminal::json(&job)?,
+            false => write!(terminal::out(), "{}", described_transform(&job))?,
+        }
+        return Ok(transform_code(&job));
     }
-    let ended = ended(
+    let job = ended(
         name,
         LOOK,
         timeout,
         || Ok(client.describe(name)?),
         |job| (job.training_job_status.is_final(), job.secondary_status.clone()),
     )?;
-    let Some(job) = ended else {
-        return Ok(ExitCode::from(interrupt::EXIT_CODE));
-    };
     match json {
-        true => terminal::json(&job)?,
+        true => terminal::json(&job.without_secrets())?,
         false => writeln!(terminal::out(), "{}", end(&job))?,
     }
     Ok(code(&job))
 }
 
-fn status(status: &JobStatus) -> String {
-    match status {
-        JobStatus::Other(word) => word.clone(),
-        known => format!("{known:?}"),
-    }
-}
-
 fn state(job: &TrainingJob) -> String {
-    let coarse = status(&job.training_job_status);
+    let coarse = job.training_job_status.to_string();
     match job.secondary_status == coarse {
         true => coarse,
         false => format!("{coarse} ({})", job.secondary_status),
@@ -432,13 +413,10 @@ fn described(job: &TrainingJob) -> String {
             ),
         ),
     ];
-    let arguments = job.hyper_parameters.iter();
+    let arguments = job.without_secrets().hyper_parameters.into_iter();
     let arguments: Vec<String> = arguments
         .filter(|(name, _)| !name.starts_with("sagemaker_"))
-        .map(|(name, value)| match is_secret(name, value) {
-            true => format!("{name}=(hidden)"),
-            false => format!("{name}={value}"),
-        })
+        .map(|(name, value)| format!("{name}={value}"))
         .collect();
     rows.push(("arguments", arguments.join(" ")));
     rows.extend(facts(job));
@@ -448,7 +426,7 @@ fn described(job: &TrainingJob) -> String {
 fn described_transform(job: &TransformJob) -> String {
     let rows = [
         ("name", job.transform_job_name.clone()),
-        ("state", status(&job.transform_job_status)),
+        ("state", job.transform_job_status.to_string()),
         ("reason", job.failure_reason.clone().unwrap_or_default()),
         ("arn", job.transform_job_arn.clone()),
         ("created", show::date(job.creation_time)),

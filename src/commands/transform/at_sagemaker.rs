@@ -22,7 +22,7 @@ use crate::asked::{self, Asked};
 use crate::commands::job::at_sagemaker::{TRANSFORM, transform_code};
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::{interrupt, terminal};
+use crate::terminal::{self, note};
 
 /// How often SageMaker is asked.
 const LOOK: Duration = Duration::from_secs(5);
@@ -112,8 +112,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let client = Arc::new(client);
     let asked = Asked::new(&client, Resource::TransformJob, name)?;
     client.require_free_transform_job(name)?;
-    client.create_model(&model)?;
-    let arn = asked.create(|client| client.create_transform_job(&transform))?;
+    let arn = asked.create(|client| {
+        client.create_model(&model)?;
+        client.create_transform_job(&transform).inspect_err(|_| {
+            note!("model {name} is there; --name {name} uses it, also after a mend");
+        })
+    })?;
     writeln!(terminal::err(), "transform {name} is created: {arn}")?;
     loop {
         let job = match client.describe_transform_job(name) {
@@ -141,7 +145,7 @@ fn end(job: &TransformJob) -> Result<ExitCode, Box<dyn Error>> {
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     writeln!(
         terminal::err(),
-        "transform {name} {:?}{reason}",
+        "transform {name} {}{reason}",
         job.transform_job_status
     )?;
     if job.transform_job_status == JobStatus::Completed {
@@ -172,6 +176,9 @@ fn requests(
         return Err(Usage(text.to_owned()).into());
     }
     let is_split = data.split == SplitName::Line;
+    if asked.strategy == Strategy::SingleRecord && !is_split {
+        return Err(Usage("--strategy single-record is for --split line".to_owned()).into());
+    }
     let name = asked.name.clone().unwrap_or_else(|| made_name(&model));
     let tags: Vec<Tag> = section
         .tags

@@ -93,16 +93,13 @@ fn again(command: &str, name: &str, region: &str) -> String {
     shell::again(words.map(std::ffi::OsStr::new))
 }
 
-fn word(status: &JobStatus) -> String {
-    match status {
-        JobStatus::Other(word) => word.clone(),
-        known => format!("{known:?}"),
-    }
-}
-
 /// `flowers-001 Completed: 0.25 with lr=0.1`.
 fn line(job: &TunedJob) -> String {
-    let mut text = format!("{} {}", job.training_job_name, word(&job.training_job_status));
+    let mut text = format!(
+        "{} {}",
+        job.training_job_name,
+        job.training_job_status.to_string()
+    );
     if let Some(objective) = &job.objective {
         text += &format!(": {}", short(objective.value));
     }
@@ -119,7 +116,7 @@ fn described(job: &TuningJob, jobs: &[TunedJob]) -> String {
     let mut text = format!(
         "tuning job {} {}",
         job.hyper_parameter_tuning_job_name,
-        word(&job.hyper_parameter_tuning_job_status)
+        job.hyper_parameter_tuning_job_status
     );
     if let Some(reason) = &job.failure_reason {
         text += &format!(": {reason}");

@@ -119,7 +119,7 @@ pub fn full() -> CreateTrainingJob {
         regex: "loss=([0-9.]+)".into(),
     }];
     request.output_data_config.kms_key_id = Some("alias/mine".into());
-    request.resource_config.volume_kms_key_id = Some("alias/mine".into());
+    request.resource_config.volume_kms_key_id = Some("arn:aws:kms:eu-west-1:123456789012:key/1".into());
     request.enable_managed_spot_training = true;
     request.stopping_condition.max_wait_time_in_seconds = Some(90_000);
     request.vpc_config = Some(VpcConfig {

@@ -59,6 +59,9 @@ framework-version = "2.6.0"
 python-version = "py312"
 volume-gigabytes = 100
 kms-key = "alias/mine"
+volume-kms-key = "0123-abc"
+network-isolation = true
+encrypt-traffic = true
 subnets = ["subnet-0123456789"]
 security-groups = ["sg-0123456789"]
 [sagemaker.tags]
@@ -127,7 +130,9 @@ fn a_job_file_becomes_the_request() {
         ],
         "OutputDataConfig": {"S3OutputPath": "s3://bucket/out", "KmsKeyId": "alias/mine"},
         "ResourceConfig": {"InstanceType": "ml.p3.8xlarge", "InstanceCount": 2, "VolumeSizeInGB": 100,
-            "VolumeKmsKeyId": "alias/mine"},
+            "VolumeKmsKeyId": "0123-abc"},
+        "EnableNetworkIsolation": true,
+        "EnableInterContainerTrafficEncryption": true,
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200},
         "VpcConfig": {"SecurityGroupIds": ["sg-0123456789"], "Subnets": ["subnet-0123456789"]},
         "EnableManagedSpotTraining": true,
