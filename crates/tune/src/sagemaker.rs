@@ -545,7 +545,7 @@ impl Tuner<'_> {
         let objective = last.filter(|value| reports.is_empty() && value.is_finite());
         if reports.is_empty() && objective.is_none() {
             let reason = format!(
-                "{:?} was never printed: no line of algo-1 of job {} matches {:?}",
+                "{:?} was never printed: no line of job {} matches {:?}",
                 self.plan.study.objective,
                 running.name(),
                 self.regex.as_str()

@@ -115,8 +115,7 @@ fn described(job: &TuningJob, jobs: &[TunedJob]) -> String {
     let config = &job.hyper_parameter_tuning_job_config;
     let mut text = format!(
         "tuning job {} {}",
-        job.hyper_parameter_tuning_job_name,
-        job.hyper_parameter_tuning_job_status
+        job.hyper_parameter_tuning_job_name, job.hyper_parameter_tuning_job_status
     );
     if let Some(reason) = &job.failure_reason {
         text += &format!(": {reason}");

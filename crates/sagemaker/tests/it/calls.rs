@@ -374,6 +374,69 @@ fn a_token_that_does_not_move_ends_a_list() {
 }
 
 #[test]
+fn tokens_that_come_round_end_a_list() {
+    let stub = Stub::start(|_, before| {
+        let token = if before % 2 == 0 { "a" } else { "b" };
+        Reply::Json(200, json!({"TrainingJobSummaries": [], "NextToken": token}))
+    });
+    assert!(stub.client(LONG).list(10).unwrap().is_empty());
+    assert_eq!(stub.operations().len(), 3);
+}
+
+/// The other server would get the session's token and the variables of a job.
+#[test]
+fn a_redirect_is_refused_and_nothing_is_sent_there() {
+    let other = Stub::start(|_, _| created());
+    let to = other.address.clone();
+    let stub = Stub::start(move |_, _| Reply::Redirect(to.clone()));
+    for error in [
+        stub.client(LONG).create(&small()).unwrap_err(),
+        stub.client(LONG).describe("flowers-1").unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(
+            text.contains("redirect") && text.contains(&other.address),
+            "{text}"
+        );
+    }
+    assert_eq!(other.operations().len(), 0);
+    assert_eq!(stub.operations(), ["CreateTrainingJob", "DescribeTrainingJob"]);
+}
+
+/// SageMaker may know of a job some moments after it has answered that it is created.
+#[test]
+fn what_was_just_created_is_waited_for() {
+    let request = small();
+    let job = described(&request, "InProgress");
+    let stub = Stub::start(move |request, before| match (&request.operation[..], before) {
+        ("CreateTrainingJob", _) => created(),
+        ("DescribeTrainingJob", 0 | 1) => missing(),
+        _ => Reply::Json(200, job.clone()),
+    });
+    let client = stub.client(LONG);
+    client.create(&request).unwrap();
+    client.describe(&request.training_job_name).unwrap();
+    assert_eq!(stub.operations().len(), 4);
+    // One that was there and is not any more has vanished, and others are not waited for.
+    let stub = Stub::start(move |request, _| match &request.operation[..] {
+        "CreateTrainingJob" => created(),
+        _ => missing(),
+    });
+    let client = stub.client(Duration::from_millis(500));
+    assert!(matches!(
+        client.describe("flowers-2"),
+        Err(SageMakerError::NoSuchJob { .. })
+    ));
+    assert_eq!(stub.operations().len(), 1);
+    client.create(&request).unwrap();
+    assert!(matches!(
+        client.describe(&request.training_job_name),
+        Err(SageMakerError::NoSuchJob { .. })
+    ));
+    assert!(stub.operations().len() > 3);
+}
+
+#[test]
 fn credentials_that_expire_are_looked_for_again_where_they_were_found() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("credentials");

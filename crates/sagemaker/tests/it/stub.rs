@@ -26,6 +26,8 @@ pub enum Reply {
     Json(u16, Value),
     /// An answer of S3.
     Xml(u16, &'static str),
+    /// The client is sent to another address.
+    Redirect(String),
     /// The connection is closed without an answer.
     Closed,
     /// The connection is reset: the system does so when one is closed with something that was not read.
@@ -141,16 +143,17 @@ fn serve(connection: TcpStream, all: &Mutex<Vec<Request>>, answers: &Mutex<Box<A
     match reply {
         Reply::Closed | Reply::Reset => {}
         Reply::Silent => drop(reader.read(&mut [0])),
-        Reply::Json(status, body) => write_answer(&connection, status, &body.to_string()),
-        Reply::Xml(status, body) => write_answer(&connection, status, body),
+        Reply::Json(status, body) => write_answer(&connection, status, "etag: \"1\"", &body.to_string()),
+        Reply::Xml(status, body) => write_answer(&connection, status, "etag: \"1\"", body),
+        Reply::Redirect(to) => write_answer(&connection, 307, &format!("location: {to}"), ""),
     }
 }
 
-fn write_answer(mut connection: &TcpStream, status: u16, body: &str) {
+fn write_answer(mut connection: &TcpStream, status: u16, header: &str, body: &str) {
     // The client may be gone.
     let _ = write!(
         connection,
-        "HTTP/1.1 {status} X\r\netag: \"1\"\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "HTTP/1.1 {status} X\r\n{header}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
 }

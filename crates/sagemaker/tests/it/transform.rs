@@ -107,7 +107,20 @@ fn transforms_and_models_are_valid_by_botocores_model() {
 #[test]
 fn what_sagemaker_would_refuse_of_a_transform_is_named() {
     type Change = fn(&mut CreateTransformJob);
-    let cases: [(Change, &str); 9] = [
+    let cases: [(Change, &str); 13] = [
+        (
+            |r| r.transform_input.content_type = Some("x".repeat(257)),
+            "TransformInput.ContentType: has 257",
+        ),
+        (
+            |r| r.transform_output.kms_key_id = Some("alias/mi ne".into()),
+            "TransformOutput.KmsKeyId: has ' '",
+        ),
+        (
+            |r| r.transform_resources.volume_kms_key_id = Some("{}".into()),
+            "TransformResources.VolumeKmsKeyId: has '{'",
+        ),
+        (|r| r.tags[0].key = "te#am".into(), "Tags.te#am, its key: has '#'"),
         (
             |r| r.transform_job_name = "a_b".into(),
             "TransformJobName: 'a_b' is not",

@@ -644,6 +644,59 @@ fn jobs_are_stopped_when_the_target_is_reached() {
 }
 
 #[test]
+fn a_job_that_vanishes_while_it_is_stopped_ends_no_study() {
+    let study = STUDY.replace("max-jobs = 4", "max-jobs = 4\ntarget = 1.2");
+    let jobs = Jobs::default();
+    let known = Arc::clone(&jobs);
+    let mut step = |name: &str, job: &mut Job| {
+        if name.ends_with("000") || job.lines.is_empty() {
+            print(name, job);
+        }
+    };
+    let place = Place::with(&study, jobs, move |request, _| match &request.operation[..] {
+        "StopTrainingJob" => fault("ValidationException", "Requested resource not found."),
+        _ => answer(&known, &mut step, request),
+    });
+    assert_eq!(place.run().unwrap(), Ending::Finished(End::Target));
+    assert!(matches!(
+        place.history().trials[1].outcome,
+        Some(Outcome::Stopped { .. })
+    ));
+}
+
+/// Each machine may print the same metric.
+#[test]
+fn steps_are_the_lines_of_the_first_machine() {
+    let jobs = Jobs::default();
+    let known = Arc::clone(&jobs);
+    let place = Place::with(STUDY, jobs, move |request, _| {
+        let stream = request.body["logStreamName"].as_str().unwrap_or_default();
+        match &request.operation[..] {
+            "DescribeLogStreams" => {
+                let name = request.body["logStreamNamePrefix"].as_str().unwrap();
+                let streams = ["algo-1", "algo-2"]
+                    .map(|host| json!({"logStreamName": format!("{name}{host}-1600000000")}));
+                Reply::Json(200, json!({"logStreams": streams}))
+            }
+            "GetLogEvents" if stream.contains("/algo-2-") => {
+                let events = match request.body["nextToken"].as_str() {
+                    None => vec![json!({"timestamp": 0, "message": "loss=0.01"})],
+                    Some(_) => Vec::new(),
+                };
+                Reply::Json(200, json!({"nextForwardToken": "1", "events": events}))
+            }
+            _ => answer(&known, &mut print, request),
+        }
+    });
+    assert_eq!(place.run().unwrap(), Ending::Finished(End::MaxJobs));
+    for trial in &place.history().trials {
+        let steps: Vec<u64> = trial.reports.iter().map(|report| report.step).collect();
+        assert_eq!(steps, [1, 2, 3, 4, 5], "{trial:?}");
+        assert!(trial.objective().unwrap() > 1.0, "{trial:?}");
+    }
+}
+
+#[test]
 fn a_trial_that_goes_on_after_a_rung_is_a_further_job_with_its_checkpoints() {
     // The third is stopped, and is one of the better half when all have been compared.
     const LEVELS: [f64; 6] = [2.0, 1.0, 3.0, 4.0, 3.5, 3.9];
