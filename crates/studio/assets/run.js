@@ -11,6 +11,8 @@ import { say } from "./app.js";
 const JUDGE = 5000;
 const DETAILS = 15000;
 const LINES = 5000;
+// Of the profiler, in milliseconds.
+const INTERVALS = [100, 200, 500, 1000, 5000, 10000, 60000];
 
 export default async function run(main) {
   const { key, by = "step" } = query();
@@ -56,7 +58,10 @@ export default async function run(main) {
   const buttons = el("div", { class: "buttons" });
   const drawButtons = () => {
     const paused = now?.paused !== null && now?.paused !== undefined;
-    const shown = JSON.stringify([can, paused, row.state]);
+    // The one that is nearest to what is measured.
+    const measured = now?.interval_ms || 500;
+    const current = INTERVALS.reduce((best, ms) => (Math.abs(Math.log(ms / measured)) < Math.abs(Math.log(best / measured)) ? ms : best));
+    const shown = JSON.stringify([can, paused, row.state, current]);
     if (buttons.dataset.shown === shown) return;
     buttons.dataset.shown = shown;
     const doing = (path, body, done) => async (event) => {
@@ -71,7 +76,7 @@ export default async function run(main) {
       button.disabled = false;
     };
     const interval = el("select", { "aria-label": "Interval of the profiler", id: "interval" },
-      [100, 200, 500, 1000, 5000, 10000, 60000].map((ms) => el("option", { value: ms, selected: ms === 500 }, ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)));
+      INTERVALS.map((ms) => el("option", { value: ms, selected: ms === current }, ms < 1000 ? `${ms} ms` : `${ms / 1000} s`)));
     const stop = el("button", { type: "button", class: "danger", id: "stop", onclick: (event) => {
       if (event.currentTarget.dataset.sure) {
         doing("/api/stop", () => ({}), "The job is asked to stop.")(event);

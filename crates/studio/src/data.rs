@@ -283,8 +283,8 @@ impl Data {
         if let Err(error) = images.read(sample, &mut bytes) {
             return Ok(Err(error.reason()));
         }
-        Ok(match probe(bytes.file()) {
-            Err(error) => Err(error.to_string()),
+        Ok(match unless_it_panics(|| probe(bytes.file())) {
+            Err(error) => Err(error),
             Ok(info) if u64::from(info.width) * u64::from(info.height) > PIXELS => Err(format!(
                 "{} x {} pixels are more than the studio decodes, {PIXELS}",
                 info.width, info.height

@@ -16,7 +16,7 @@ use stokehold_tune::JOURNAL;
 use crate::{StudioError, notes};
 
 /// The files of a thing that the studio reads.
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     "run.json",
     "summary.json",
     "metrics.jsonl",
@@ -25,6 +25,7 @@ const FILES: [&str; 18] = [
     "slurm.json",
     "log",
     "output.log",
+    "runner.log",
     "lock",
     "compare.json",
     JOURNAL,
