@@ -35,7 +35,8 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use stokehold_base::clock::unix_now as now;
@@ -177,7 +178,8 @@ impl Store {
     /// terminal. `program` is the command line, whose `job runner` it becomes; whoever calls may wait for it to end.
     ///
     /// # Errors
-    /// There is no such job; [`JobError::Runner`] if the process does not get hold of the job.
+    /// There is no such job; [`JobError::Runner`] if the process does not get hold of the job, or not in two minutes. A job that was
+    /// never run has failed then.
     pub fn start(&self, name: &str, program: &Path, resume: bool) -> Result<Child, JobError> {
         // So that an unknown name is reported here.
         self.get(name)?;
@@ -196,23 +198,29 @@ impl Store {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors);
-        let mut runner = command.spawn().map_err(JobError::io(program))?;
-        let said = runner.stdout.take().map(BufReader::new);
-        let mut lines = said.into_iter().flat_map(BufReader::lines).map_while(Result::ok);
-        if lines.any(|line| line == RUNNER_READY) {
-            return Ok(runner);
+        let started = command.spawn().map_err(JobError::io(program));
+        let started = started.and_then(|runner| ready(runner, program, &log, before));
+        if let Err(error) = &started {
+            self.fail_unstarted(name, &error.to_string());
         }
-        let status = runner.wait().map_err(JobError::io(program))?;
-        let said = fs::read(&log).map_err(JobError::io(&log))?;
-        let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default());
-        let reason = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
-        Err(JobError::Runner {
-            reason: match reason {
-                "" => format!("{}: it ended with {status} and ran nothing", program.display()),
-                reason => reason.to_owned(),
-            },
-            is_input: status.code() == Some(2),
-        })
+        started
+    }
+
+    /// A job whose runner could not be started has failed, unless something holds it or has run it.
+    fn fail_unstarted(&self, name: &str, reason: &str) {
+        let failed = || -> Result<(), JobError> {
+            let (folder, _lock) = self.locked(name)?;
+            let mut record = self.get(name)?;
+            if !record.status.is_final() && record.runner.is_none() {
+                record.fail(reason);
+                folder.write(&record)?;
+            }
+            Ok(())
+        };
+        // The first error is the one to report.
+        if let Err(error) = failed() {
+            tracing::debug!(name, %error, "the state of a job that was not started");
+        }
     }
 
     /// Creates a job and hands it to Slurm, with further options of `sbatch`. Its runner is this program, on a node: `program`
@@ -737,6 +745,46 @@ fn taken(name: &str) -> JobError {
     JobError::Input(format!(
         "there is a job {name} already; take another name, resume it, or remove it (stokehold job rm {name})"
     ))
+}
+
+/// How long a runner may take to get hold of its job: it asks for the data of channels first.
+const START: Duration = Duration::from_secs(120);
+
+/// Waits until a runner holds its job.
+fn ready(mut runner: Child, program: &Path, log: &Path, before: usize) -> Result<Child, JobError> {
+    let (tell, told) = mpsc::channel();
+    if let Some(said) = runner.stdout.take() {
+        // It ends with the runner's output.
+        thread::spawn(move || {
+            let mut lines = BufReader::new(said).lines().map_while(Result::ok);
+            tell.send(lines.any(|line| line == RUNNER_READY))
+        });
+    }
+    let is_late = match told.recv_timeout(START) {
+        Ok(true) => return Ok(runner),
+        Ok(false) | Err(mpsc::RecvTimeoutError::Disconnected) => false,
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            // It may have ended by itself.
+            let _ = runner.kill();
+            true
+        }
+    };
+    let status = runner.wait().map_err(JobError::io(program))?;
+    let said = fs::read(log).map_err(JobError::io(log))?;
+    let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default());
+    let reason = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
+    let program = program.display();
+    Err(JobError::Runner {
+        reason: match reason {
+            _ if is_late => format!(
+                "{program}: it was not ready after {} s, and was ended",
+                START.as_secs()
+            ),
+            "" => format!("{program}: it ended with {status} and ran nothing"),
+            reason => reason.to_owned(),
+        },
+        is_input: status.code() == Some(2),
+    })
 }
 
 /// What the process of [`Store::start`] prints once it holds the job.

@@ -56,6 +56,28 @@ fn who_only_looks_sees_a_dead_runner_and_changes_nothing() {
 }
 
 #[test]
+fn a_job_whose_runner_cannot_be_started_has_failed() {
+    let bench = Bench::new();
+    for (program, says) in [("/bin/false", "ran nothing"), ("/not/there", "/not/there")] {
+        let name = bench
+            .store
+            .create(&bench.job_without("train.sh", "echo hello"))
+            .unwrap();
+        let error = bench.store.start(&name, Path::new(program), false).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        let record = bench.store.look(&name).unwrap();
+        assert_eq!(record.status, Status::Failed);
+        assert!(
+            record
+                .failure_reason
+                .as_deref()
+                .is_some_and(|reason| reason.contains(says)),
+            "{record:?}"
+        );
+    }
+}
+
+#[test]
 fn a_link_in_a_jobs_folder_leads_no_wish_elsewhere() {
     let bench = Bench::new();
     let mut job = bench.job_without("train.sh", "echo hello");
