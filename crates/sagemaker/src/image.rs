@@ -1,6 +1,6 @@
 //! The addresses of AWS's own images (deep learning containers).
 
-use stokehold_jobs::{Framework, OnSageMaker};
+use stokehold_jobs::{Distribution, Framework, OnSageMaker};
 
 use crate::SageMakerError;
 
@@ -57,6 +57,15 @@ const OTHERS: [(&str, &str); 22] = [
 /// The first versions of PyTorch and TensorFlow whose images are in these registries under the names of today.
 const OLDEST: [[u32; 3]; 2] = [[1, 2, 0], [1, 14, 0]];
 
+/// Versions whose images for smdistributed have names of their own, as SageMaker's SDK has them.
+const SMDISTRIBUTED: [(Framework, &str); 5] = [
+    (Framework::Pytorch, "1.6.0"),
+    (Framework::Tensorflow, "1.15.4"),
+    (Framework::Tensorflow, "1.15.5"),
+    (Framework::Tensorflow, "2.3.1"),
+    (Framework::Tensorflow, "2.3.2"),
+];
+
 /// Whether it is one of the regions that have AWS's images.
 pub(crate) fn is_known(region: &str) -> bool {
     USUAL_REGIONS.contains(&region) || OTHERS.iter().any(|(known, _)| *known == region)
@@ -67,6 +76,7 @@ pub(crate) fn image(
     section: &OnSageMaker,
     region: &str,
     machines: &[&str],
+    launch: Distribution,
 ) -> Result<String, SageMakerError> {
     let input = |reason: String| Err(SageMakerError::Input(reason));
     let of_framework = (
@@ -137,9 +147,16 @@ pub(crate) fn image(
                 .to_owned(),
         );
     }
+    let of_smdistributed =
+        launch == Distribution::Smdistributed && SMDISTRIBUTED.contains(&(*framework, version.as_str()));
+    let system = if of_smdistributed {
+        "-cu110-ubuntu18.04"
+    } else {
+        ""
+    };
     let china = if region.starts_with("cn-") { ".cn" } else { "" };
     Ok(format!(
-        "{account}.dkr.ecr.{region}.amazonaws.com{china}/{name}:{version}-{processor}-{python}"
+        "{account}.dkr.ecr.{region}.amazonaws.com{china}/{name}:{version}-{processor}-{python}{system}"
     ))
 }
 

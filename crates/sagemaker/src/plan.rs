@@ -72,7 +72,8 @@ impl Plan {
         }
         let mut notes = notes(job);
         let mut request = CreateTrainingJob::new(name, &section.role, output);
-        request.algorithm_specification.training_image = image(section, region, &types(job, section))?;
+        request.algorithm_specification.training_image =
+            image(section, region, &types(job, section), job.distribution)?;
         request.algorithm_specification.metric_definitions = job
             .metrics
             .iter()

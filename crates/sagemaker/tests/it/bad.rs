@@ -86,6 +86,21 @@ fn images_are_those_of_sagemakers_sdk() {
 }
 
 /// What SageMaker says of one: "Cross region ECR image pulls are not allowed".
+/// As `image_uris.retrieve` with `distribution={"smdistributed": ..}` answers.
+#[test]
+fn old_images_for_smdistributed_have_names_of_their_own() {
+    for (version, wanted) in [
+        ("1.6.0", "pytorch-training:1.6.0-gpu-py36-cu110-ubuntu18.04"),
+        ("1.8.1", "pytorch-training:1.8.1-gpu-py36"),
+    ] {
+        let (_folder, mut job) = job("ml.p4d.24xlarge", "pytorch", version, "py36");
+        job.distribution = stokehold_jobs::Distribution::Smdistributed;
+        let plan = Plan::new(&job, "flowers-1", "us-east-1").unwrap();
+        let image = plan.request.algorithm_specification.training_image;
+        assert!(image.ends_with(wanted), "{image}");
+    }
+}
+
 #[test]
 fn an_image_in_another_regions_registry_is_refused() {
     let is_of = stokehold_sagemaker::image_is_of;
