@@ -36,11 +36,7 @@ impl CacheArgs {
     /// # Errors
     /// The environment names no place.
     pub fn place(&self) -> Result<Option<CachePlace>, CacheError> {
-        match &self.cache {
-            Some(place) => Ok(Some(place.clone())),
-            None if self.no_cache => Ok(None),
-            None => CachePlace::of_environment(),
-        }
+        CachePlace::chosen(self.cache.clone(), self.no_cache)
     }
 
     /// The cache, if there is one.

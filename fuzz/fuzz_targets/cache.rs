@@ -45,7 +45,7 @@ fn known() -> &'static Known {
         let file = read(&*source);
         {
             let cached = open(&made).of(source.clone());
-            assert_eq!(cached.fill(&AtomicBool::new(false)), 1);
+            assert_eq!(cached.fill(&AtomicBool::new(false)).unwrap(), 1);
         }
         let packed = read(&*open(&made).of(source.clone()));
         assert_ne!(packed, file);

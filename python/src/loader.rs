@@ -80,16 +80,11 @@ fn connect(
 
 /// The cache that is given or that the environment names, if there is one.
 fn cache_place(place: Option<&str>, no_cache: bool) -> PyResult<Option<CachePlace>> {
-    match place {
-        None if no_cache => Ok(None),
-        Some(place) => {
-            let parsed = place.parse();
-            Ok(Some(parsed.map_err(|reason| {
-                OptionError::new_err(format!("cache={place:?}: {reason}"))
-            })?))
-        }
-        None => CachePlace::of_environment().raise(),
-    }
+    let given = place.map(|place| {
+        let parsed = place.parse();
+        parsed.map_err(|reason| OptionError::new_err(format!("cache={place:?}: {reason}")))
+    });
+    CachePlace::chosen(given.transpose()?, no_cache).raise()
 }
 
 #[pymethods]
@@ -242,6 +237,12 @@ impl Loader {
     fn made(&self) -> Vec<(String, u64)> {
         let elsewhere = self.core.feed.loader().options().elsewhere.as_ref();
         elsewhere.map(|servers| servers.made()).unwrap_or_default()
+    }
+
+    /// What users of the cache have to know, each sentence once.
+    fn cache_news(&self) -> Vec<String> {
+        let cache = self.core.cache.as_ref();
+        cache.map(|cache| cache.news()).unwrap_or_default()
     }
 
     /// What the cache has done, as JSON.

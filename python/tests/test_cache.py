@@ -70,6 +70,8 @@ def test_the_environment_names_a_cache(pictures, tmp_path, monkeypatch):
         ("/dev/null/kept", 0.03, "the cache's folder"),
         ("kept", 1.5, "from 0 to 1"),
         (True, 0.03, "cache=True: must be a folder"),
+        (b"\xff", 0.03, "it is not UTF-8"),
+        ("0", 0.03, "./0 is a folder of that name"),
     ],
 )
 def test_what_cannot_be_a_cache_is_refused(pictures, tmp_path, monkeypatch, cache, share, why):

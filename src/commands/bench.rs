@@ -141,6 +141,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let (source, part) = source(&data, &args)?;
     let cache = args.cache.open()?;
+    let say_news = |cache: &stokehold_cache::Cache| {
+        for line in cache.news() {
+            note!("warning: {line}");
+        }
+    };
+    cache.as_deref().inspect(|cache| say_news(cache));
     let source = match &cache {
         Some(cache) => cache.of(source),
         None => source,
@@ -172,6 +178,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         let passes = (0..args.passes)
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;
+        cache.as_deref().inspect(|cache| say_news(cache));
         let facts = cache.as_ref().map(|cache| cache.facts());
         reports.push(Report::new(
             &data,

@@ -120,6 +120,57 @@ fn a_training_is_the_same_with_a_cache_in_every_state() {
     assert!(report["cache"].is_object(), "{report}");
 }
 
+/// Images that are read and will not be kept are said, once; the run finds its cache again from another folder.
+#[test]
+fn a_training_says_that_its_cache_is_full_and_finds_it_again() {
+    if !packs() {
+        return;
+    }
+    let dir = data();
+    let dir = dir.path();
+    let emulated = [
+        "--trainer",
+        "emulated",
+        "--images-per-second",
+        "2000",
+        "--ceiling-batches",
+        "0",
+    ];
+    let mut command = stokehold(dir);
+    command.args([
+        "train",
+        "data",
+        "--cache",
+        "small:1MiB",
+        "--cache-share",
+        "1",
+        "--epochs",
+        "30",
+        "--name",
+        "a",
+    ]);
+    let output = command
+        .args(["--log-every", "5"])
+        .args(emulated)
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(
+        text.matches("takes no images now: it is full").count(),
+        1,
+        "{text}"
+    );
+    let other = dir.join("elsewhere");
+    fs::create_dir(&other).unwrap();
+    let mut command = stokehold(&other);
+    command.args(["train", "--resume", "../runs/a", "--epochs", "31"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!other.join("small").exists(), "{}", said(&output));
+    assert!(said(&output).contains("reads were from"), "{}", said(&output));
+}
+
 #[test]
 fn what_a_killed_process_has_packed_is_used() {
     if !packs() {
@@ -182,6 +233,7 @@ fn places_that_cannot_be_are_refused_before_the_work() {
             &["train", "data", "--cache", "x:12kB"],
             "the size is at least 1MiB",
         ),
+        (&["train", "data", "--cache", "0"], "./0 is a folder of that name"),
         (
             &["train", "data", "--cache", "s3://bucket/x"],
             "a folder of this machine",
@@ -334,7 +386,8 @@ fn jobs_of_mode_cache_share_packed_images() {
         let mut command = stokehold(dir);
         command
             .env("STOKEHOLD_JOBS", dir.join("jobs"))
-            .env("STOKEHOLD_CACHE", dir.join("cache"));
+            // As seen from here, not from the folder that the script runs in.
+            .env("STOKEHOLD_CACHE", "cache");
         command.args([
             "job",
             "run",

@@ -10,10 +10,10 @@ use stokehold_storage::shard::Baked;
 use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::Cache;
 use crate::packing::{Fresh, Waiting, may_pack};
 use crate::segment::Key;
 use crate::store::Store;
+use crate::{Cache, CacheError};
 
 /// A source whose samples are read from a [`Cache`] where they are in it, and are added to it otherwise.
 pub struct Cached {
@@ -93,12 +93,15 @@ impl Cached {
     }
 
     /// Reads all samples that the cache does not have, and adds them, on all cores and without regard to others: what an epoch does
-    /// in spare moments. Ends early when `stop` becomes true, or the cache takes no more. Returns how many it has then.
-    pub fn fill(&self, stop: &AtomicBool) -> usize {
+    /// in spare moments. Ends early when `stop` becomes true. Returns how many it has then.
+    ///
+    /// # Errors
+    /// [`CacheError::Stopped`]: it lacks samples, and takes no more.
+    pub fn fill(&self, stop: &AtomicBool) -> Result<usize, CacheError> {
         let packing = &self.cache.packing;
-        packing.fill(&self.progress, stop);
+        packing.fill(&self.progress, stop)?;
         let has = |&sample: &usize| self.key(sample).is_some_and(|key| packing.store().has(key));
-        (0..self.len()).filter(has).count()
+        Ok((0..self.len()).filter(has).count())
     }
 
     fn source(&self) -> &dyn Source {
@@ -135,7 +138,7 @@ impl Cached {
                 .compare_exchange(NEW, WAITS, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
-        if !packing.store().rests() && self.progress.states.get(sample).is_some_and(waits) {
+        if !packing.store().is_paused() && self.progress.states.get(sample).is_some_and(waits) {
             // It may have changed while it was read. A file of this machine is read again, between two looks of its own.
             if self.source().reach() > 0 && self.key(sample) != Some(key) {
                 return self.progress.again(sample);
@@ -175,6 +178,7 @@ impl Source for Cached {
         if !hit {
             // Others may have added it.
             packing.store().follow();
+            packing.store().lacks_one();
             self.source().read(sample, into)?;
             self.offer(sample, key, into.file());
         }

@@ -18,7 +18,7 @@ pub enum CacheError {
         source: io::Error,
     },
     /// It holds images.
-    #[error("the cache's folder {} holds images ({image}); give a folder of its own, such as {}", dir.display(), dir.join("cache").display())]
+    #[error("the cache's folder {} holds images ({image}); give a folder beside them", dir.display())]
     Images {
         /// The folder.
         dir: PathBuf,

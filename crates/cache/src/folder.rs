@@ -1,6 +1,6 @@
 //! The folder of a cache: its files by name, their sizes, and room for more of them.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,16 @@ use stokehold_base::random::mix;
 use stokehold_base::there::if_there;
 
 use crate::CacheError;
+use crate::known;
+use crate::lease;
 use crate::segment;
 
-/// The smallest cache.
-pub(crate) const LEAST: u64 = 1 << 20;
+/// The smallest limit of a cache, in bytes.
+pub const LEAST: u64 = 1 << 20;
 /// What stays free of a disk for others, such as checkpoints: this part of it, and at most so many bytes.
 const RESERVE: (u64, u64) = (20, 1 << 30);
+/// After how many added bytes the disk is asked what it has free, at most.
+const ASKED: u64 = 1 << 20;
 /// What segments are called.
 const SUFFIX: &str = ".skcache";
 /// The file that is locked while segments are begun and removed.
@@ -125,26 +129,26 @@ pub(crate) fn default_limit(dir: &Path) -> io::Result<u64> {
     Ok((room(dir)? / 5 * 4).max(LEAST))
 }
 
-/// Whether the disk has so many bytes free beside what it keeps for others.
-pub(crate) fn has_free(dir: &Path, more: u64) -> io::Result<bool> {
+/// How many bytes may be added until the disk is asked again, at least `more`; none if it would have less free then than it keeps for
+/// others.
+pub(crate) fn allowed(dir: &Path, more: u64) -> io::Result<Option<u64>> {
     let disk = rustix::fs::statvfs(dir)?;
     let (part, most) = RESERVE;
     let reserve = (disk.f_blocks.saturating_mul(disk.f_frsize) / part).min(most);
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >= reserve.saturating_add(more))
+    let left = disk.f_bavail.saturating_mul(disk.f_frsize).checked_sub(reserve);
+    // Others use it, too.
+    let granted = |left: u64| (left / 4).min(ASKED).max(more);
+    Ok(left.filter(|left| *left >= more).map(granted))
 }
 
-/// Removes segments that nobody uses, those first that were used longest ago, until `more` bytes fit below the limit. Wants the lock of
-/// the folder. Counts the bytes that it has removed, also where that is not enough.
+/// Removes segments that nobody uses, those first that were used longest ago, until `more` bytes fit below the limit. The caller holds
+/// the folder's lock. Counts the bytes that it has removed, also where that is not enough.
 pub(crate) fn make_room(dir: &Path, limit: u64, more: u64, removed: &AtomicU64) -> io::Result<()> {
     let (mut sum, mut free) = (0, Vec::new());
     for path in segments(dir)? {
         // To write, for network file systems lock no other files. What this user may not write stays.
-        let opened = File::options().read(true).write(true).open(&path);
-        let (file, locked) = match opened {
-            Ok(file) => {
-                let locked = file.try_lock();
-                (file, locked)
-            }
+        let file = match File::options().read(true).write(true).open(&path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => {
                 sum += if_there(fs::metadata(&path))?.map_or(0, |facts| facts.len());
@@ -152,20 +156,17 @@ pub(crate) fn make_room(dir: &Path, limit: u64, more: u64, removed: &AtomicU64) 
             }
         };
         let facts = file.metadata()?;
-        match locked {
-            Ok(()) => {
-                sum += facts.len();
-                // It is closed again: there may be more of them than files may be open.
-                free.push((facts.modified()?, path, facts.len()));
-            }
-            // Whoever writes it may make it as large as they get.
-            Err(TryLockError::WouldBlock) => {
-                sum += match segment::is_complete(&file)? {
-                    true => facts.len(),
-                    false => facts.len().max(more),
-                };
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
+        if lease::is_unused(&file)? {
+            sum += facts.len();
+            // It is closed again: there may be more of them than files may be open.
+            free.push((facts.modified()?, path, facts.len()));
+        } else if segment::is_complete(&file)? {
+            sum += facts.len();
+        } else if lease::has_writer(&file)? {
+            // It may become as large as they get.
+            sum += facts.len().max(more);
+        } else {
+            sum += known::end(&file)?;
         }
     }
     free.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -178,7 +179,7 @@ pub(crate) fn make_room(dir: &Path, limit: u64, more: u64, removed: &AtomicU64) 
             sum -= size;
             continue;
         };
-        if file.try_lock().is_ok() {
+        if lease::is_unused(&file).unwrap_or(false) {
             if_there(fs::remove_file(&path))?;
             removed.fetch_add(size, Ordering::Relaxed);
             sum -= size;

@@ -1,18 +1,16 @@
 //! What a process knows of the segments: which samples are in them, and where.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use stokehold_base::there::if_there;
-
+use crate::lease;
 use crate::segment::{self, Key, Place, Scanned};
 
-/// Segments that are open at once, of the 1,024 files that a process may usually have.
+/// Segments of others that are kept open at once, of the 1,024 files that a process may usually have.
 const MOST_OPEN: usize = 256;
 
 /// All segments that this process has met, by number.
@@ -78,14 +76,14 @@ pub(crate) fn found_in(
     from: u64,
     found: &mut Vec<(Key, Place)>,
 ) -> io::Result<Option<Scanned>> {
-    let mut abandoned = false;
+    // A process that is killed leaves a segment that ends with its last whole record, and has all that it will ever have.
+    let mut has_writer = true;
     let file = match file {
         Some(file) => file,
         None => {
             let writable = File::options().read(true).write(true).open(path);
             let file = writable.or_else(|_| File::open(path))?;
-            // Its writer would hold a lock: one that nobody holds has all that it will ever have.
-            abandoned = file.metadata()?.len() >= segment::START && file.try_lock().is_ok();
+            has_writer = file.metadata()?.len() < segment::START || lease::has_writer(&file)?;
             Arc::new(file)
         }
     };
@@ -95,38 +93,22 @@ pub(crate) fn found_in(
     }
     let scanned = segment::find(&file, from, |key, place| found.push((key, place)))?;
     match scanned {
-        Scanned::UpTo(at) if abandoned => {
-            // With its end it takes no more room than it has, also while others read from it. If it cannot be written, it is as before.
-            if from == 0 {
-                let _ = file
-                    .set_len(at)
-                    .and_then(|()| file.write_all_at(&segment::end(found, at), at));
-            }
-            Ok(Some(Scanned::All))
-        }
+        Scanned::UpTo(_) if !has_writer => Ok(Some(Scanned::All)),
         scanned => Ok(Some(scanned)),
     }
 }
 
-/// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
-pub(crate) fn opened_for_use(path: &Path) -> io::Result<Option<File>> {
-    let Some(file) = if_there(File::open(path))? else {
-        return Ok(None);
-    };
-    match file.try_lock_shared() {
-        Ok(()) => {}
-        Err(TryLockError::Error(error)) => return Err(error),
-        // Somebody is about to remove it, or looks whether he may.
-        Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+/// Ends a segment that has lost its writer, so that it takes no more room than it has. The caller holds the folder's lock. Returns its
+/// length; if it cannot be written, it is as before.
+pub(crate) fn end(file: &File) -> io::Result<u64> {
+    let mut found = Vec::new();
+    if let Scanned::UpTo(at) = segment::find(file, 0, |key, place| found.push((key, place)))? {
+        let _ = file.set_len(at.max(segment::START)).and_then(|()| {
+            file.write_all_at(
+                &segment::end(&found, at.max(segment::START)),
+                at.max(segment::START),
+            )
+        });
     }
-    // It may have been removed just before it was locked.
-    if file.metadata()?.nlink() == 0 {
-        return Ok(None);
-    }
-    // When it was used last; in a read-only folder nobody removes it.
-    let _ = File::options()
-        .append(true)
-        .open(path)
-        .and_then(|file| file.set_modified(SystemTime::now()));
-    Ok(Some(file))
+    Ok(file.metadata()?.len())
 }

@@ -18,7 +18,7 @@
 //!   its number in the file system, its size, and when it and its entry were changed, to the nanosecond; of an object in a bucket its
 //!   server, URI, ETag and size. What was changed is another sample. What was changed in the last two seconds, or while it was read,
 //!   waits for the next epoch. Nothing has to be cleared by hand.
-//! * **It is bounded.** The folder stays below its limit. If it is full, segments that no process has read from are removed, those that
+//! * **It is bounded.** The folder stays below its limit. If it is full, segments that no process has open are removed, those that
 //!   were opened longest ago first; if all are in use, none are added until there is room ([`CacheFacts::stopped`]).
 //! * **It is shared**, by threads, processes and jobs: each appends to files of its own and reads those of all, also while they grow.
 //!   Two processes may pack an image at the same moment; then it is there twice.
@@ -46,13 +46,14 @@
 //! ```
 //!
 //! The folder may be on a network file system that has locks (`flock`). Nothing else may write to it; files that are not
-//! called `*.skcache` or `lock` are left alone. A folder that is made here is marked as a cache (`CACHEDIR.TAG`), and no class of a data
+//! called `*.skcache` or `lock` are left alone. A folder that is new or empty is marked as a cache (`CACHEDIR.TAG`), and no class of a data
 //! set that it lies in.
 
 mod cached;
 mod error;
 mod folder;
 mod known;
+mod lease;
 mod pace;
 mod packing;
 mod segment;
@@ -72,6 +73,7 @@ use stokehold_storage::Source;
 
 pub use cached::Cached;
 pub use error::CacheError;
+pub use folder::LEAST;
 use packing::Packing;
 
 /// The environment variable with the [`CachePlace`] of a program that is given none. Jobs with a channel of mode Cache set it for their
@@ -89,6 +91,23 @@ pub struct CachePlace {
 }
 
 impl CachePlace {
+    /// The place that is given, or none where none is wanted, or else that of the environment; its folder as an absolute path.
+    ///
+    /// # Errors
+    /// What is wrong with the environment's.
+    pub fn chosen(given: Option<Self>, no_cache: bool) -> Result<Option<Self>, CacheError> {
+        let chosen = match given {
+            Some(given) => Some(given),
+            None if no_cache => None,
+            None => Self::of_environment()?,
+        };
+        // A run that is resumed elsewhere finds it again.
+        Ok(chosen.map(|place| Self {
+            dir: std::path::absolute(&place.dir).unwrap_or(place.dir),
+            ..place
+        }))
+    }
+
     /// The place that the environment names ([`VARIABLE`]); none if it is not set, or empty.
     ///
     /// # Errors
@@ -127,7 +146,8 @@ impl FromStr for CachePlace {
             ),
             _ => (text, None),
         };
-        if !dir.contains('/') && parse_size(dir).is_ok() {
+        let is_number = !dir.is_empty() && dir.bytes().all(|byte| byte.is_ascii_digit());
+        if !dir.contains('/') && (is_number || parse_size(dir).is_ok()) {
             return Err(format!("it is DIR or DIR:SIZE; ./{dir} is a folder of that name"));
         }
         if dir.is_empty() || dir.ends_with(':') {
@@ -136,7 +156,7 @@ impl FromStr for CachePlace {
         if dir.contains("://") {
             return Err("the cache is a folder of this machine".to_owned());
         }
-        if limit.is_some_and(|limit| limit < folder::LEAST) {
+        if limit.is_some_and(|limit| limit < LEAST) {
             return Err("the size is at least 1MiB".to_owned());
         }
         let dir = PathBuf::from(dir);
@@ -201,7 +221,7 @@ pub struct CacheFacts {
     /// Bytes of the cache that were removed to make room, those that were used longest ago first.
     #[serde(default)]
     pub removed_bytes: u64,
-    /// Why the last sample was not added, if it was not. Unless it may not write at all, the cache tries again every 30 seconds.
+    /// Why adding is paused; none while it goes on. Unless it may not write at all, the cache tries again every 30 seconds.
     pub stopped: Option<String>,
 }
 
@@ -328,6 +348,12 @@ impl Cache {
     /// The folder.
     pub fn dir(&self) -> &Path {
         self.packing.store().dir()
+    }
+
+    /// What its users have to know, in sentences, each once: its limit is smaller than what is there, or images are read that it
+    /// lacks and does not take.
+    pub fn news(&self) -> Vec<String> {
+        self.packing.store().news()
     }
 
     /// What it has done since it was opened.

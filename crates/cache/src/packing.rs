@@ -11,11 +11,11 @@ use cpu_time::ThreadTime;
 use stokehold_base::random::mix;
 use stokehold_jpeg::{Decoder, Metadata, PackTables, Packer, TranscodeOptions, packed_is_fast};
 
-use crate::CacheFacts;
 use crate::cached::Progress;
 use crate::pace::Pace;
 use crate::segment::Key;
 use crate::store::{Added, Store};
+use crate::{CacheError, CacheFacts};
 
 /// The most bytes of files from a network that wait in memory. Beyond that only a sample's number waits, and its file is read again.
 const WAITING: usize = 64 << 20;
@@ -170,8 +170,11 @@ impl Packing {
     }
 
     /// Packs all samples that are not there yet, on all cores.
-    pub fn fill(&self, progress: &Arc<Progress>, stop: &AtomicBool) {
-        let next = AtomicUsize::new(0);
+    ///
+    /// # Errors
+    /// Samples are not there, and none are taken.
+    pub fn fill(&self, progress: &Arc<Progress>, stop: &AtomicBool) -> Result<(), CacheError> {
+        let (next, lacks) = (AtomicUsize::new(0), AtomicBool::new(false));
         let threads = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
             for _ in 0..threads {
@@ -179,16 +182,30 @@ impl Packing {
                     let mut tools = Tools::new();
                     loop {
                         let sample = next.fetch_add(1, Ordering::Relaxed);
-                        let ends = self.shared.stops() || stop.load(Ordering::Relaxed);
-                        if ends || sample >= progress.len() || self.shared.store.rests() {
+                        let ends = self.shared.stop.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
+                        if ends || sample >= progress.len() || lacks.load(Ordering::Relaxed) {
                             return;
+                        }
+                        if self.shared.store.is_paused() {
+                            let lacking = progress.read(sample, &self.shared.store);
+                            let is_wanted = |fresh: &Fresh| self.shared.wants(progress, &fresh.file);
+                            lacks.fetch_or(lacking.as_ref().is_some_and(is_wanted), Ordering::Relaxed);
+                            continue;
                         }
                         let progress = Arc::clone(progress);
                         tools = self.shared.pack(tools, &Waiting { progress, sample }, None);
+                        // It may have been the one for which there was no room.
+                        if self.shared.store.is_paused() {
+                            next.fetch_min(sample, Ordering::Relaxed);
+                        }
                     }
                 });
             }
         });
+        match self.shared.store.stopped() {
+            Some(why) if lacks.into_inner() => Err(CacheError::Stopped { why }),
+            _ => Ok(()),
+        }
     }
 
     /// Starts the threads, if they are not there yet.
@@ -241,7 +258,7 @@ impl Shared {
     }
 
     fn stops(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.store.ended()
+        self.stop.load(Ordering::Relaxed) || self.store.has_ended()
     }
 
     /// Packs until the cache is closed or may take no more; `pays` for a thread that may take time from others, up to the share.
@@ -286,7 +303,7 @@ impl Shared {
     fn wait(&self) -> bool {
         let mut queue = self.queue();
         while !self.stops() {
-            if self.store.rests() {
+            if self.store.is_paused() {
                 let woken = self.wake.wait_timeout(queue, Duration::from_secs(1));
                 queue = woken.unwrap_or_else(PoisonError::into_inner).0;
             } else if queue.fresh.is_empty() && queue.later.is_empty() {
@@ -318,6 +335,11 @@ impl Shared {
     fn refuse(&self, progress: &Progress, sample: usize) {
         let new = u64::from(progress.refuse(sample));
         self.refused.fetch_add(new, Ordering::Relaxed);
+    }
+
+    /// Whether a file is for the cache, as far as its first bytes say.
+    fn wants(&self, progress: &Progress, file: &[u8]) -> bool {
+        progress.source().reach() > 0 || may_pack(file)
     }
 
     /// Packs a sample and adds it.

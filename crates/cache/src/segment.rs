@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Numbers are little-endian. A process that is killed leaves a segment without an index, and maybe half a record; then the
-//! records are found one after the other, up to the first that is not whole, and whoever finds them so ends the segment there.
+//! records are found one after the other, up to the first that is not whole, and who looks for room ends the segment there.
 
 use std::fs::File;
 use std::io;

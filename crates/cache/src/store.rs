@@ -1,10 +1,8 @@
 //! A cache's samples: read from the segments of all processes, added to one of this process's own, below the bound.
 //!
-//! A process writes segments of its own, and reads those of all. Who uses a segment holds a shared lock on its file, which the
-//! system gives back when the process ends in whatever way. A segment whose lock is free may be removed for the sake of the bound;
-//! the ones that were used longest ago go first. What is removed while somebody has it open stays readable for him, so a mistake
-//! costs space and never a sample. The file `lock` is held while segments are begun and removed.
+//! A process writes segments of its own, and reads those of all. Who may remove one says `lease`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,13 +17,12 @@ use stokehold_storage::SampleBytes;
 use crate::CacheError;
 use crate::folder::{self, LOCK};
 use crate::known::{self, Known};
+use crate::lease;
 use crate::segment::{self, Key, Place, Scanned};
 use crate::writer::Writer;
 
-/// How large a segment gets: of a large cache a 256th part, of a small one an eighth. Each takes an open file of whoever reads it.
+/// How large a segment gets, unless a 256th of the limit is more or an eighth of it is less. Each takes an open file of whoever reads it.
 const SEGMENT: u64 = 256 << 20;
-/// After how many added bytes the disk is asked what it has free.
-const ASKED: u64 = 1 << 20;
 /// After how long a store that found no room looks again: others may have made some.
 const RETRY: Duration = Duration::from_secs(30);
 /// How often the folder is looked through for segments of other processes.
@@ -40,10 +37,13 @@ pub(crate) struct Store {
     writing: Mutex<Option<Writing>>,
     /// The number of the segment that this process adds to, or [`NONE`]: known without waiting for whoever writes.
     own: AtomicU32,
-    /// Why the last sample was not added, if it was not.
+    /// Why adding is paused; none while it goes on.
     stopped: Mutex<Option<Stopped>>,
+    /// Bytes that may be added before the disk is asked what it has free; used by who writes alone.
+    allowed: AtomicU64,
+    news: Mutex<News>,
     pub(crate) retry: Duration,
-    /// As if the disk were.
+    /// The disk counts as full.
     #[cfg(test)]
     full: std::sync::atomic::AtomicBool,
     added: AtomicU64,
@@ -51,6 +51,14 @@ pub(crate) struct Store {
     removed: AtomicU64,
     /// A fork of it must not write to its segment.
     process: u32,
+}
+
+/// What users have to know and nobody has said yet.
+#[derive(Default)]
+struct News {
+    unsaid: Vec<String>,
+    /// Reasons that were said.
+    said: BTreeSet<String>,
 }
 
 struct Stopped {
@@ -100,6 +108,8 @@ impl Store {
             writing: Mutex::default(),
             own: AtomicU32::new(NONE),
             stopped: Mutex::default(),
+            allowed: AtomicU64::new(0),
+            news: Mutex::default(),
             retry: RETRY,
             #[cfg(test)]
             full: std::sync::atomic::AtomicBool::new(false),
@@ -109,22 +119,15 @@ impl Store {
             process: std::process::id(),
             dir,
         };
-        // A folder without locks could lose its bound, or a segment in use.
-        let locked = lock::open(&store.dir.join(LOCK), lock::MOMENT);
-        match &locked {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                store.stop("this user may not write to it", None);
-            }
-            Err(error) if is_read_only(error) => store.stop("the folder is read-only", None),
-            Err(_) => {}
-        }
         let path = || store.dir.clone();
-        let locked = match locked {
-            Err(source) if store.stopped().is_none() => {
-                return Err(CacheError::Lock { path: path(), source });
+        // A folder without locks could lose its bound, or a segment in use.
+        let locked = match lock::open(&store.dir.join(LOCK), lock::MOMENT) {
+            Ok(locked) => locked,
+            Err(error) if is_read_only(&error) => {
+                store.stop(said(&error), None);
+                None
             }
-            locked => locked.ok().flatten(),
+            Err(source) => return Err(CacheError::Lock { path: path(), source }),
         };
         let failed = |source| CacheError::Io { path: path(), source };
         store.look().map_err(failed)?;
@@ -133,12 +136,12 @@ impl Store {
         let size = folder::size(&store.dir).map_err(failed)?;
         if size > store.limit && store.stopped().is_none() {
             let megabytes = |bytes: u64| bytes / 1_000_000;
-            tracing::warn!(
+            held(&store.news).unsaid.push(format!(
                 "the cache in {} has {} MB, more than its limit of {} MB: what was used longest ago is removed when images are added",
                 store.dir.display(),
                 megabytes(size),
                 megabytes(store.limit)
-            );
+            ));
         }
         Ok(store)
     }
@@ -151,20 +154,20 @@ impl Store {
         self.limit
     }
 
-    /// Why the last sample was not added, if it was not.
+    /// Why adding is paused; none while it goes on.
     pub fn stopped(&self) -> Option<String> {
         held(&self.stopped).as_ref().map(|stopped| stopped.why.clone())
     }
 
     /// Whether adding is paused or has ended.
-    pub fn rests(&self) -> bool {
+    pub fn is_paused(&self) -> bool {
         let stopped = held(&self.stopped);
         let goes_on = |until: Option<Instant>| until.is_some_and(|until| until <= Instant::now());
         stopped.as_ref().is_some_and(|stopped| !goes_on(stopped.until))
     }
 
     /// Whether nothing will be added.
-    pub fn ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let stopped = held(&self.stopped);
         stopped.as_ref().is_some_and(|stopped| stopped.until.is_none())
     }
@@ -178,19 +181,36 @@ impl Store {
         )
     }
 
+    /// A sample was read that is not there. Users have to know if it will not be added, once for each reason.
+    pub fn lacks_one(&self) {
+        let Some(why) = self.stopped() else { return };
+        let mut news = held(&self.news);
+        if news.said.insert(why.clone()) {
+            news.unsaid.push(format!(
+                "the cache in {} takes no images now: {why}; those that it lacks are read as they are",
+                self.dir.display()
+            ));
+        }
+    }
+
+    /// What users have to know, each sentence once.
+    pub fn news(&self) -> Vec<String> {
+        std::mem::take(&mut held(&self.news).unsaid)
+    }
+
     fn stop(&self, why: impl Into<String>, until: Option<Instant>) {
         let why = why.into();
         let mut stopped = held(&self.stopped);
         // Said once, not at every attempt.
         if stopped.as_ref().is_none_or(|stopped| stopped.why != why) {
-            tracing::warn!(dir = %self.dir.display(), why, "the cache takes no samples now");
+            tracing::info!(dir = %self.dir.display(), why, "the cache takes no samples now");
         }
         *stopped = Some(Stopped { why, until });
     }
 
     fn go_on(&self) {
         if held(&self.stopped).take().is_some() {
-            tracing::warn!(dir = %self.dir.display(), "the cache takes samples again");
+            tracing::info!(dir = %self.dir.display(), "the cache takes samples again");
         }
     }
 
@@ -218,7 +238,7 @@ impl Store {
             }
         };
         // Without the lock: other threads go on reading.
-        let opened = known::opened_for_use(&path);
+        let opened = lease::of_reader(&path);
         let mut known = self.known_mut();
         match opened {
             Ok(Some(file)) => known.keep_open(number, Arc::new(file)),
@@ -321,23 +341,27 @@ impl Store {
                 Ok(None) => continue,
                 Ok(Some(read)) => {
                     let mut known = self.known_mut();
+                    if let (Scanned::All, Some(file)) = (read, &known.segments[number as usize].file) {
+                        // It was opened while it grew. Without the lock it may be removed, which costs its samples' next reader time.
+                        let _ = lease::has_writer(file);
+                    }
                     known.segments[number as usize].read = read;
                     known
                         .samples
                         .extend(found.into_iter().map(|(key, place)| (key, (number, place))));
                 }
-                // One that cannot be read does not keep the others from being read.
-                Err(error) => {
-                    tracing::debug!(path = %path.display(), %error, "a file of the cache");
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.known_mut().segments[number as usize].gone = true;
                 }
+                // For want of open files or the like. It is looked at again, and does not keep the others from being read.
+                Err(error) => tracing::debug!(path = %path.display(), %error, "a file of the cache"),
             }
         }
     }
 
     /// Adds a sample. What goes wrong ends the adding for a while, and is said once.
     pub fn add(&self, key: Key, file: &[u8]) -> Added {
-        if self.rests() || self.has(key) {
+        if self.is_paused() || self.has(key) {
             return Added::No;
         }
         let most = SEGMENT.max(self.limit / 256).min(self.limit / 8);
@@ -346,7 +370,7 @@ impl Store {
         }
         let mut writing = held(&self.writing);
         // Another thread may have found no room while this one waited for the lock.
-        if self.rests() {
+        if self.is_paused() {
             return Added::No;
         }
         match self.add_to(&mut writing, key, file, most) {
@@ -376,13 +400,14 @@ impl Store {
         {
             self.complete(writing).map_err(|error| said(&error))?;
         }
-        let more = file.len() as u64;
-        let asks = |to: &Writer| to.len() / ASKED != (to.len() + more) / ASKED;
-        if writing.as_ref().is_none_or(|writing| asks(&writing.to))
-            && !folder::has_free(&self.dir, more).map_err(|error| said(&error))?
-        {
-            return Err("its disk is nearly full".to_owned());
+        // With the record's head, and as much for its line in the index.
+        let more = file.len() as u64 + 2 * segment::HEAD;
+        let mut allowed = self.allowed.load(Ordering::Relaxed);
+        if allowed < more || writing.is_none() {
+            let asked = folder::allowed(&self.dir, more).map_err(|error| said(&error))?;
+            allowed = asked.ok_or("its disk is nearly full")?;
         }
+        self.allowed.store(allowed - more, Ordering::Relaxed);
         let Writing { to, number } = match writing {
             Some(writing) => writing,
             None => writing.insert(self.begin(most)?),
@@ -448,6 +473,7 @@ fn said(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => "its disk is full".to_owned(),
         io::ErrorKind::ReadOnlyFilesystem => "its disk is read-only".to_owned(),
+        io::ErrorKind::PermissionDenied => "this user may not write to it".to_owned(),
         io::ErrorKind::NotFound => "its folder was removed".to_owned(),
         _ => error.to_string(),
     }
@@ -525,12 +551,12 @@ mod tests {
         let mut writer = open();
         writer.retry = Duration::from_millis(50);
         assert_eq!(writer.add(100, &[7; 1000]), Added::No);
-        assert!(writer.rests() && !writer.ended());
+        assert!(writer.is_paused() && !writer.has_ended());
         assert!(writer.stopped().unwrap().contains("full"));
         drop(readers);
         thread::sleep(writer.retry);
         assert_eq!(writer.add(100, &[7; 1000]), Added::Yes);
-        assert!(!writer.rests() && writer.stopped().is_none());
+        assert!(!writer.is_paused() && writer.stopped().is_none());
         assert!(size(&dir) <= LIMIT);
     }
 
@@ -541,7 +567,12 @@ mod tests {
         let dir = made(folder.path()).unwrap();
         let mut store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
         store.retry = Duration::ZERO;
-        let open = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        // Other tests of this process open files of their own.
+        let open = || {
+            let files = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+            let paths = files.filter_map(|file| fs::read_link(file.path()).ok());
+            paths.filter(|path| path.starts_with(&dir)).count()
+        };
         let mut key = 0;
         let mut add = |store: &Store| {
             key += 1;
@@ -561,7 +592,7 @@ mod tests {
             store.full.store(true, Ordering::Relaxed);
             assert_eq!(add(&store), Added::No);
         }
-        assert!(open() <= before + 10, "{before} files were open, {} are", open());
+        assert!(open() <= before, "{before} files were open, {} are", open());
         store.full.store(false, Ordering::Relaxed);
         drop(store);
         assert!(folder::segments(&dir).unwrap().len() <= 2);
@@ -626,29 +657,72 @@ mod tests {
         assert!(empty.join(folder::TAG).exists() && !full.join(folder::TAG).exists());
     }
 
-    /// For want of open files a sample is read from its source this time, and from the cache the next.
+    /// A reader that has met a segment while its writer lived keeps its lock, and the writer's end is seen all the same.
     #[test]
-    fn a_segment_that_cannot_be_opened_now_is_not_forgotten() {
+    fn a_writer_that_is_killed_while_others_read_leaves_room() {
         let folder = tempfile::tempdir().unwrap();
         let dir = made(folder.path()).unwrap();
+        let reader = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        let mut bytes = SampleBytes::new();
+        for number in 0..10 {
+            let mut writer = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+            assert_eq!(
+                writer.add(number + 1, &[7; 1000]),
+                Added::Yes,
+                "{:?}",
+                writer.stopped()
+            );
+            reader.look().unwrap();
+            assert!(reader.read(number + 1, &mut bytes));
+            // As if it were killed: the system gives its lock back.
+            writer.process = 0;
+        }
+        assert!(size(&dir) < 20_000);
+        let writer = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        assert_eq!(writer.add(100, &[7; 1000]), Added::Yes, "{:?}", writer.stopped());
+        reader.look().unwrap();
+        for number in (0..10).chain([99]) {
+            assert!(reader.read(number + 1, &mut bytes) && writer.has(number + 1));
+        }
+    }
+
+    #[test]
+    fn what_users_have_to_know_is_said_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        let open = |limit| Store::open(dir.clone(), Some(limit)).unwrap();
         drop({
-            let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
-            assert_eq!(store.add(5, b"sample"), Added::Yes);
+            let store = open(LIMIT);
+            assert_eq!(store.add(1, &[7; 400_000]), Added::Yes);
+            assert_eq!(store.add(2, &[7; 400_000]), Added::Yes);
             store
         });
-        let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
-        let mut bytes = SampleBytes::new();
-        {
-            // As somebody holds it who looks whether it may be removed.
-            let held = File::options()
-                .read(true)
-                .write(true)
-                .open(&folder::segments(&dir).unwrap()[0])
-                .unwrap();
-            held.try_lock().unwrap();
-            assert!(!store.read(5, &mut bytes));
+        assert!(open(LIMIT).news().is_empty());
+        let store = open(LIMIT / 8);
+        let news = store.news();
+        assert!(
+            news.len() == 1 && news[0].contains("more than its limit of 0 MB"),
+            "{news:?}"
+        );
+        let mut store = open(LIMIT);
+        store.retry = Duration::ZERO;
+        for _ in 0..3 {
+            store.full.store(true, Ordering::Relaxed);
+            assert_eq!(store.add(3, b"sample"), Added::No);
+            // Nothing that is there is lacking.
+            assert!(store.has(1) && store.news().is_empty());
         }
-        assert!(store.read(5, &mut bytes));
-        assert_eq!(bytes.file(), b"sample");
+        store.lacks_one();
+        let news = store.news();
+        assert!(
+            news.len() == 1 && news[0].contains("takes no images now: a test's disk is full"),
+            "{news:?}"
+        );
+        store.lacks_one();
+        assert!(store.news().is_empty());
+        store.full.store(false, Ordering::Relaxed);
+        assert_eq!(store.add(3, b"sample"), Added::Yes);
+        store.lacks_one();
+        assert!(store.news().is_empty());
     }
 }

@@ -6,13 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::lease;
 use crate::segment::{self, Key, Place};
 
 /// The segment, open and locked. One that is dropped without its end is read record by record.
 pub(crate) struct Writer {
     file: Arc<File>,
     at: u64,
-    /// What it may take, its end included.
+    /// The most bytes of the file, its index included.
     most: u64,
     places: Vec<(Key, Place)>,
 }
@@ -26,7 +27,7 @@ impl Writer {
             .create_new(true)
             .open(path)
             .and_then(|file| {
-                file.lock_shared()?;
+                lease::of_writer(&file)?;
                 file.write_all_at(&segment::start(), 0)?;
                 Ok(Arc::new(file))
             });
@@ -46,17 +47,12 @@ impl Writer {
         &self.file
     }
 
-    /// How long it is.
-    pub fn len(&self) -> u64 {
-        self.at
-    }
-
     /// Whether it has no samples.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Whether a file of so many bytes has room in it, or in an empty segment of `most` bytes.
+    /// Whether a file of so many bytes has room in it.
     pub fn fits(&self, file: usize) -> bool {
         self.at + with_end(file, self.places.len() + 1) <= self.most
     }
@@ -84,14 +80,14 @@ impl Writer {
         Ok((place, bytes.len() as u64))
     }
 
-    /// Ends it with its index. Whoever meets a segment without an end that nobody writes gives it one.
+    /// Ends it with its index. One that could not be ended is ended by whoever looks for room.
     pub fn finish(self) -> io::Result<()> {
         let end = segment::end(&self.places, self.at);
         let written = self.file.write_all_at(&end, self.at);
         if written.is_err() {
             let _ = self.file.set_len(self.at);
         }
-        written
+        written.and_then(|()| lease::complete(&self.file))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stokehold_cache::{Cache, CacheError, CachePlace};
+use stokehold_cache::{Cache, CachePlace};
 use stokehold_loader::{BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_ranks::Wire;
@@ -455,11 +455,7 @@ impl TrainConfig {
         let Some(cache) = self.open_cache()? else {
             return Ok(None);
         };
-        let filled = cache.of(Arc::new(images.clone())).fill(stop);
-        match cache.facts().stopped {
-            Some(why) => Err(CacheError::Stopped { why }.into()),
-            None => Ok(Some(filled)),
-        }
+        Ok(Some(cache.of(Arc::new(images.clone())).fill(stop)?))
     }
 
     /// The cache, if there is one; the same one as long as somebody has it open.

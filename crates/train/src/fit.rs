@@ -432,7 +432,6 @@ fn start(
         record,
         feed,
         cache,
-        cache_stopped: None,
         shards,
         val_feed,
         decoded: None,
@@ -544,8 +543,6 @@ struct Training<'a> {
     record: RunRecord,
     feed: Feed,
     cache: Option<Arc<Cache>>,
-    /// Why the cache takes no images, as the observer knows it.
-    cache_stopped: Option<String>,
     /// Whether the training images are prepared shards.
     shards: bool,
     val_feed: Option<Feed>,
@@ -842,17 +839,10 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Tells the observer, once for each reason, that the cache takes no images.
     fn tell_cache(&mut self) {
-        let stopped = self.cache.as_ref().and_then(|cache| cache.facts().stopped);
-        if let Some(why) = stopped
-            && self.cache_stopped.as_ref() != Some(&why)
-        {
-            let warning = format!(
-                "the cache of images takes none now: {why}; images that it lacks are read as they are"
-            );
-            self.observer.event(Event::Warning(warning));
-            self.cache_stopped = Some(why);
+        let news = self.cache.as_ref().map(|cache| cache.news());
+        for line in news.into_iter().flatten() {
+            self.observer.event(Event::Warning(line));
         }
     }
 

@@ -88,9 +88,11 @@ class Loader:
             ``data`` is the folder that they serve. A number of ``num_workers`` lets threads of this process make some, too.
             The variable ``STOKEHOLD_TOKEN`` has the servers' token.
         cache: ``"DIR"`` or ``"DIR:SIZE"``, such as ``"/fast/disk:200GB"``: the first epoch reads JPEGs as they are and packs them
-            in spare moments into that folder; the next ones, and other trainings, read those, which is less work. A training that
-            always waits for its loader has few such moments: give ``cache_share``, or fill the folder first. Pixels are the same. Without a size it takes up to four fifths of the free disk. ``None`` stands for what the variable
-            ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache set, ``False`` for no cache at all.
+            beside, in spare moments; the next ones read what is packed, in less time. A loop that always waits for its loader has
+            few such moments: give ``cache_share``, or fill the folder first. Pixels are the same. Without a size it takes up to
+            four fifths of the free disk. If it takes no images though it lacks some, a ``RuntimeWarning`` says why, at an epoch's
+            end. ``None`` stands for what the variable ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache
+            set, ``False`` for no cache at all.
         cache_share: the share of the process's CPU time that packing may take when no core is idle, 0 to 1; ``None`` for 0.02.
 
     Raises:
@@ -334,6 +336,8 @@ class Batches(Iterator[tuple[Any, ...]]):
             # At the end and before an error there may be bad images that no batch came after.
             for name, reason in self._iteration.unreported() if parts is None else parts[3]:
                 warnings.warn(f"{name}: {reason}", BadImageWarning, stacklevel=2)
+            for news in self._loader._core.cache_news() if parts is None else ():
+                warnings.warn(news, RuntimeWarning, stacklevel=2)
         if parts is None:
             raise StopIteration
         memory, labels, samples, _ = parts

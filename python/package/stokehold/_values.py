@@ -57,9 +57,14 @@ def real(name: str, given: Any) -> float:
 
 def place(name: str, given: Any) -> str:
     try:
-        return os.fsdecode(given)
+        path = os.fsdecode(given)
     except TypeError:
         raise OptionError(f"{name}={given!r}: must be a folder, such as '/fast/disk:200GB'") from None
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"{name}={given!r}: it is not UTF-8") from None
+    return path
 
 
 def pair(name: str, given: Any) -> list[float]:

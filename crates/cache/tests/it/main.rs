@@ -99,7 +99,7 @@ fn open(dir: &Path, limit: u64) -> Arc<Cache> {
 }
 
 fn fill(cached: &Cached) {
-    cached.fill(&AtomicBool::new(false));
+    cached.fill(&AtomicBool::new(false)).unwrap();
 }
 
 /// What a source gives: of every sample whether it is packed, and its pixels or, for another file, its bytes.
@@ -306,7 +306,8 @@ fn the_bound_holds_and_what_nobody_uses_makes_room() {
     {
         let cache = open(dir.path(), limit);
         let cached = cache.of(counted(first.path(), 0));
-        fill(&cached);
+        let lacks = cached.fill(&AtomicBool::new(false)).unwrap_err();
+        assert!(lacks.to_string().contains("is full"), "{lacks}");
         let facts = cache.facts();
         assert!(
             facts

@@ -142,19 +142,24 @@ impl Mounts {
 }
 
 /// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
-/// folder beside the objects, which may take as much again where the job says how much that is. Else it may take an eighth of what is
-/// free: objects take four fifths.
+/// folder beside the objects. `cache-gigabytes` is the limit of each of the two; without it this one gets an eighth of the free disk,
+/// for objects take four fifths. None where the user has set the variable, here or for the job.
 ///
 /// The error says why there is none.
 pub(crate) fn image_cache(job: &Job) -> Option<Result<String, String>> {
     let caches = |channel: &Channel| channel.mode() == Mode::Cache;
+    let variable = stokehold_cache::VARIABLE;
+    let is_set = std::env::var_os(variable).is_some() || job.environment.contains_key(variable);
+    if is_set || !job.channels.values().any(caches) {
+        return None;
+    }
     let place = || {
         let dir = folder(job).map_err(|error| error.to_string())?.join("images");
         let limit = match job.cache_gigabytes {
             Some(size) => (size * 1e9) as u64,
             None => stokehold_cache::room(&dir).map_err(|error| format!("{}: {error}", dir.display()))? / 8,
         };
-        let limit = Some(limit);
+        let limit = Some(limit.max(stokehold_cache::LEAST));
         let place = CachePlace { dir, limit };
         let text = place.to_string();
         match text.parse() {
@@ -163,7 +168,7 @@ pub(crate) fn image_cache(job: &Job) -> Option<Result<String, String>> {
             Err(reason) => Err(format!("{text}: {reason}")),
         }
     };
-    job.channels.values().any(caches).then(place)
+    Some(place())
 }
 
 /// The cache's folder.
@@ -174,10 +179,14 @@ fn folder(job: &Job) -> Result<PathBuf, JobError> {
             .map(PathBuf::from)
     };
     let user = || set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    job.cache_dir
+    let folder = job
+        .cache_dir
         .clone()
         .or_else(|| set("STOKEHOLD_CACHE"))
-        .or_else(|| Some(user()?.join("stokehold")))
+        .or_else(|| Some(user()?.join("stokehold")));
+    // Scripts run in folders of their own.
+    folder
+        .map(|folder| std::path::absolute(&folder).unwrap_or(folder))
         .ok_or_else(|| {
             JobError::Input(
                 "no home folder for mode=Cache; set STOKEHOLD_CACHE or cache-dir to a folder".to_owned(),
@@ -343,8 +352,14 @@ mod tests {
         job.cache_gigabytes = Some(1.5);
         assert_eq!(limit(&job), 1_500_000_000);
         job.cache_gigabytes = Some(0.001);
-        let refused = image_cache(&job).unwrap().unwrap_err();
-        assert!(refused.contains("at least 1MiB"), "{refused}");
+        assert_eq!(limit(&job), stokehold_cache::LEAST);
+        // What the user says goes before.
+        let variable = stokehold_cache::VARIABLE.to_owned();
+        job.environment.insert(variable.clone(), String::new());
+        assert_eq!(image_cache(&job), None);
+        job.environment.remove(&variable);
+        job.cache_dir = Some("s3://bucket".into());
+        assert!(image_cache(&job).unwrap().is_err());
     }
 
     #[test]

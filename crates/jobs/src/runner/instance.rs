@@ -240,10 +240,7 @@ impl Runner<'_> {
                 };
             }
         }
-        // Not in the place of one that the user has set, or of none.
-        if std::env::var_os(stokehold_cache::VARIABLE).is_none()
-            && let Some(Ok(place)) = mount::image_cache(job)
-        {
+        if let Some(Ok(place)) = mount::image_cache(job) {
             command.env(stokehold_cache::VARIABLE, place);
         }
         command.envs(surroundings);
