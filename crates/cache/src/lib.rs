@@ -26,8 +26,8 @@
 //! * **It leaves room**: a 20th of its disk, at most 1 GiB, stays free for others, such as checkpoints.
 //! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
 //!   priority do it while less than half of the cores' time is used, by this process and all others, or while workers have nothing to do
-//!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a training that never stops
-//!   waiting for its loader is slowed down by that share, and is packed over several epochs.
+//!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a
+//!   training that never stops waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! Images that cannot be packed, or would be half as large again, stay files: those of buckets are kept as they are, those of this
 //! machine are not kept. So are all, where the processor has no AVX2: on no other are packed images known to be read faster. Samples of
