@@ -653,7 +653,7 @@ impl Store {
             if record.status.is_final() || started.elapsed() >= at_most {
                 return Ok(record);
             }
-            std::thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
         }
     }
 
