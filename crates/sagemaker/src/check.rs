@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use stokehold_base::fault::Fault;
 use stokehold_jobs::is_secret;
+pub(crate) use stokehold_jobs::is_secret_hyperparameter;
 
 use crate::{
     CreateTrainingJob, DataSource, FileSystemDataSource, ProfilerConfig, ResourceConfig, S3DataSource, Tag,
@@ -484,18 +485,6 @@ pub(crate) fn check_tags(tags: &[Tag]) -> Result<(), RequestError> {
 pub(crate) fn is_secret_text(name: &str, text: &str) -> bool {
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     is_secret_hyperparameter(name, &value)
-}
-
-/// Whether a hyperparameter's value looks like a secret. Numbers and truth values are sizes and switches: `max_tokens = 512`.
-pub(crate) fn is_secret_hyperparameter(name: &str, value: &Value) -> bool {
-    match value {
-        Value::String(text) => !text.is_empty() && is_secret(name, text),
-        Value::Array(values) => values.iter().any(|value| is_secret_hyperparameter(name, value)),
-        Value::Object(map) => map
-            .iter()
-            .any(|(key, value)| is_secret_hyperparameter(&format!("{name}.{key}"), value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }
 
 /// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.

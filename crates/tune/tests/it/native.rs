@@ -296,7 +296,7 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
         "FileSystemId": "fs-0123", "FileSystemType": "EFS", "FileSystemAccessMode": "ro", "DirectoryPath": "/train",
     }});
     definition["Environment"] = json!({"WANDB_API_KEY": "0123", "MODE": "fast"});
-    definition["StaticHyperParameters"]["depth-token"] = json!("\"hidden\"");
+    definition["StaticHyperParameters"]["depth-token"] = json!("\"hidden-1\"");
     definition["StaticHyperParameters"]["_tuning_objective_metric"] = json!("loss");
     let labels = ["team", "aws:x", "api-token"].map(|key| (key.to_owned(), "vision".to_owned()));
     let imported = Imported::new(&described(&request), "eu-west-1", &labels.into()).unwrap();
