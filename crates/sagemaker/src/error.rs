@@ -1,6 +1,7 @@
 //! What goes wrong between here and SageMaker.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use stokehold_base::fault::Fault;
 use stokehold_objects::ObjectError;
@@ -175,9 +176,16 @@ impl Fault for SageMakerError {
             | Self::Denied { .. }
             | Self::Refused { .. } => true,
             Self::Follow { source, .. } => source.is_input(),
-            Self::Source(_) | Self::Unavailable { .. } | Self::NotCreated { .. } | Self::Unclear { .. } => {
-                false
-            }
+            // Of the source, unless the disk is at fault.
+            Self::Source(error) => matches!(
+                error.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::InvalidData
+            ),
+            Self::Unavailable { .. } | Self::NotCreated { .. } | Self::Unclear { .. } => false,
             Self::Objects(error) => error.is_input(),
         }
     }

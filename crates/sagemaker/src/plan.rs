@@ -1,7 +1,7 @@
 //! From a job file to the request: a pure function.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use stokehold_jobs::{
@@ -11,11 +11,12 @@ use stokehold_jobs::{
 use stokehold_objects::{Location, Options};
 
 use crate::image::image;
+use crate::source::is_hidden;
 use crate::{
     Channel, CheckpointConfig, Client, CompressionType, CreateTrainingJob, DataSource, Distribution,
     FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, InstanceGroup, MetricDefinition,
     ProfilerConfig, RecordWrapper, S3DataSource, S3DataType, SageMakerError, ShuffleConfig, Source, Tag,
-    VpcConfig, encode_hyperparameters, is_hidden,
+    VpcConfig, encode_hyperparameters,
 };
 
 /// What is sent for a job.
@@ -471,17 +472,20 @@ fn profiler(job: &Job, output: &str) -> Result<ProfilerConfig, SageMakerError> {
 
 /// Where the code is, and where it goes.
 fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
+    // A module has no file; it is refused with the hyperparameters.
+    let entry_point = PathBuf::from(job.entry_point.file().unwrap_or_default());
     let Some(dir) = &job.source_dir else {
-        let Some(file) = job.entry_point.file() else {
+        if job.entry_point.file().is_none() {
             return input("a module has no file of its own; write source-dir");
-        };
+        }
+        check_name(&entry_point)?;
         let file = Source::File {
-            path: job.beside.join(file),
-            name: file.into(),
+            path: job.beside.join(&entry_point),
+            name: entry_point,
         };
         return Ok((file, place.to_owned()));
     };
-    let text = dir.to_string_lossy();
+    let (path, text) = (dir.clone(), dir.to_string_lossy());
     let is_archive = [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end));
     match (Location::is_remote(&text), is_archive) {
         (true, true) if text.starts_with("s3://") => Ok((Source::There, text.into_owned())),
@@ -489,17 +493,28 @@ fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
             "source-dir = \"{text}\": SageMaker's toolkit fetches an archive, s3://../sourcedir.tar.gz; give one, or a folder \
              of this machine, which is uploaded"
         )),
-        (false, true) => Ok((Source::Archive(dir.clone()), place.to_owned())),
+        (false, true) => Ok((Source::Archive { path, entry_point }, place.to_owned())),
         (false, false) => {
-            let entry = job.entry_point.file().map(Path::new);
-            if let Some(entry) = entry.filter(|entry| entry.iter().any(is_hidden)) {
-                return input(format!(
-                    "entry-point = \"{}\": hidden files are not uploaded; give it a name that does not begin with a dot",
-                    entry.display()
-                ));
-            }
-            Ok((Source::Folder(dir.clone()), place.to_owned()))
+            check_name(&entry_point)?;
+            let places = job.channels.values().map(|channel| Location::parse(&channel.uri));
+            let folder = Source::Folder {
+                path,
+                entry_point,
+                channels: places.filter_map(|place| place.ok()?.folder()).collect(),
+            };
+            Ok((folder, place.to_owned()))
         }
+    }
+}
+
+/// An entry point that is hidden is not uploaded.
+fn check_name(entry_point: &Path) -> Result<(), SageMakerError> {
+    match entry_point.iter().any(is_hidden) {
+        true => input(format!(
+            "entry-point = \"{}\": hidden files are not uploaded; give it a name that does not begin with a dot",
+            entry_point.display()
+        )),
+        false => Ok(()),
     }
 }
 

@@ -86,7 +86,7 @@ pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TuneError> {
     let values = space.values(&space.dims().iter().map(|_| 0.5).collect::<Vec<_>>());
     let sent = Request::new(&plan.job_of("study-000", &values), "study-000", region)?;
     let mut notes = sent.notes;
-    notes.extend(sent.source.left_out()?);
+    notes.extend(sent.source.notes()?);
     if plan.job.spot.is_some() && plan.job.checkpoints.is_none() {
         notes.push(
             "[spot] without checkpoints: an interrupted trial starts over, and its steps are counted on"

@@ -152,7 +152,7 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn say_notes(plan: &Plan) -> Result<(), Box<dyn Error>> {
-    for note in plan.notes.iter().chain(&plan.source.left_out()?) {
+    for note in plan.notes.iter().chain(&plan.source.notes()?) {
         writeln!(terminal::err(), "note: {note}")?;
     }
     Ok(())

@@ -47,7 +47,7 @@ pub fn client(plan: &Plan, region: Option<&str>) -> Result<Client, Box<dyn Error
 pub fn run(plan: &Plan, study: &str, client: Client, way: &Way<'_>) -> Result<ExitCode, Box<dyn Error>> {
     let name = way.name.map_or_else(|| Native::name(study), str::to_owned);
     let native = Native::new(plan, &name, client.region())?;
-    for note in native.notes.iter().chain(&native.source.left_out()?) {
+    for note in native.notes.iter().chain(&native.source.notes()?) {
         writeln!(terminal::err(), "note: {note}")?;
     }
     if way.dry_run {

@@ -143,7 +143,7 @@ fn a_job_file_becomes_the_request() {
         "Tags": [{"Key": "team", "Value": "vision"}],
     });
     assert_eq!(request, wanted, "{request:#}");
-    assert!(matches!(plan.source, Source::Folder(_)));
+    assert!(matches!(plan.source, Source::Folder { .. }));
     let notes = plan.notes.join("\n");
     for says in [
         "python has no counterpart",
@@ -469,7 +469,6 @@ fn moto_gets_the_code_and_the_job_and_the_toolkit_reads_both() {
     assert_eq!(found, wanted);
 }
 
-/// The bytes of a source, as they come to a folder.
 /// A file, under its own name.
 fn of_file(path: &Path) -> Source {
     Source::File {
@@ -478,6 +477,34 @@ fn of_file(path: &Path) -> Source {
     }
 }
 
+/// A folder with train.py, and with channels below it.
+fn of_folder(path: &Path, channels: &[&str]) -> Source {
+    Source::Folder {
+        path: path.to_owned(),
+        entry_point: "train.py".into(),
+        channels: channels.iter().map(|name| path.join(name)).collect(),
+    }
+}
+
+/// Writes files, and the folders that they are in.
+fn put(folder: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// The names in an archive.
+fn names(packed: &[u8]) -> Vec<String> {
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed));
+    let entries = archive.entries().unwrap();
+    entries
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect()
+}
+
+/// The bytes of a source, as they come to a folder.
 fn uploaded(source: &Source) -> Result<Vec<u8>, SageMakerError> {
     let place = tempfile::tempdir().unwrap();
     let uri = format!("{}/sourcedir.tar.gz", place.path().display());
@@ -492,59 +519,212 @@ fn the_same_files_make_the_same_archive() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("train.py");
     fs::write(&path, "x").unwrap();
-    let first = uploaded(&Source::Folder(folder.path().to_owned())).unwrap();
+    let first = uploaded(&of_folder(folder.path(), &[])).unwrap();
     fs::remove_file(&path).unwrap();
     fs::write(&path, "x").unwrap();
-    assert_eq!(
-        uploaded(&Source::Folder(folder.path().to_owned())).unwrap(),
-        first
-    );
+    assert_eq!(uploaded(&of_folder(folder.path(), &[])).unwrap(), first);
     assert_eq!(uploaded(&of_file(&path)).unwrap(), first);
     fs::write(&path, "y").unwrap();
     assert_ne!(uploaded(&of_file(&path)).unwrap(), first);
-    assert_eq!(uploaded(&Source::Archive(path)).unwrap(), b"y");
+    let archive = folder.path().join("code.tgz");
+    fs::write(&archive, &first).unwrap();
+    let archive = Source::Archive {
+        path: archive,
+        entry_point: "train.py".into(),
+    };
+    assert_eq!(uploaded(&archive).unwrap(), first);
 }
 
 #[test]
 fn hidden_files_stay_here_and_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    for name in [
+    let files = [
         "train.py",
         ".env",
         ".git/config",
         "lib/a.py",
         "lib/.aws/credentials",
         "lib/__pycache__/a.pyc",
-    ] {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, "x").unwrap();
-    }
-    let source = Source::Folder(folder.path().to_owned());
+    ];
+    put(folder.path(), &files.map(|name| (name, "x")));
+    let source = of_folder(folder.path(), &[]);
     let packed = uploaded(&source).unwrap();
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&packed[..]));
-    let names: Vec<String> = archive
-        .entries()
-        .unwrap()
-        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
-        .collect();
-    assert_eq!(names, ["lib", "lib/a.py", "train.py"]);
+    assert_eq!(names(&packed), ["lib", "lib/a.py", "train.py"]);
     assert_eq!(
-        source.left_out().unwrap().as_deref(),
-        Some(
-            "hidden files and caches of source-dir are not uploaded, 4 in all: .env, .git, lib/.aws, lib/__pycache__"
-        )
+        source.notes().unwrap(),
+        [
+            "hidden files and caches of source-dir are not uploaded, 4 in all: .env, .git, lib/.aws, lib/__pycache__".to_owned(),
+            format!("the archive of the code has {} bytes and 2 files", packed.len())
+        ]
     );
     for number in 0..20 {
         fs::write(folder.path().join(format!(".{number}")), "").unwrap();
     }
-    let says = source.left_out().unwrap().unwrap();
+    let says = source.notes().unwrap().remove(0);
     assert!(says.contains("24 in all: ") && says.ends_with(", .."), "{says}");
-    assert_eq!(of_file(&folder.path().join(".env")).left_out().unwrap(), None);
-    let hidden = SMALL.replace("\"train.py\"", "\".lib/train.py\"\nsource-dir = \"src\"");
-    let error = planned(&sorted(&hidden)).unwrap_err().to_string();
-    assert!(error.contains("hidden files are not uploaded"), "{error}");
-    assert!(Source::Folder("/nowhere/src".into()).left_out().is_err());
+    for dir in ["\nsource-dir = \"src\"", ""] {
+        let hidden = SMALL.replace("\"train.py\"", &format!("\".lib/train.py\"{dir}"));
+        let error = planned(&sorted(&hidden)).unwrap_err().to_string();
+        assert!(error.contains("hidden files are not uploaded"), "{error}");
+    }
+}
+
+#[test]
+fn links_to_hidden_files_stay_here() {
+    let folder = tempfile::tempdir().unwrap();
+    // The project as a whole may be hidden.
+    let project = folder.path().join(".projects/flowers");
+    put(
+        &project,
+        &[
+            ("src/train.py", "x"),
+            (".env", "TOKEN=x"),
+            ("shared.py", "y"),
+            (".aws/credentials", "z"),
+        ],
+    );
+    for (target, name) in [
+        ("../.env", "settings"),
+        ("settings", "again"),
+        ("../.aws", "cloud"),
+        ("../.aws/credentials", "keys.txt"),
+        ("../shared.py", "shared.py"),
+    ] {
+        std::os::unix::fs::symlink(target, project.join("src").join(name)).unwrap();
+    }
+    let source = of_folder(&project.join("src"), &[]);
+    assert_eq!(names(&uploaded(&source).unwrap()), ["shared.py", "train.py"]);
+    let note = source.notes().unwrap().remove(0);
+    assert!(
+        note.ends_with("4 in all: again, cloud, keys.txt, settings"),
+        "{note}"
+    );
+    // A file that is sent by itself, too.
+    let error = uploaded(&of_file(&project.join("src/settings"))).unwrap_err();
+    assert!(
+        error.is_input() && error.to_string().contains("settings"),
+        "{error}"
+    );
+}
+
+#[test]
+fn job_files_and_channels_stay_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = "[study]\nobjective = \"loss\"\n";
+    let stored = serde_json::to_string(&job(SMALL)).unwrap();
+    put(
+        folder.path(),
+        &[
+            ("train.py", "objective = 'entry-point'"),
+            ("job.toml", SMALL),
+            ("more/other.conf", SMALL),
+            (
+                "study.toml",
+                &format!("{study}[job]\nentry-point = \"train.py\"\n"),
+            ),
+            ("named.toml", &format!("job = \"job.toml\"\n{study}")),
+            ("tried/plan.json", &format!("{{\"job\": {stored}}}")),
+            ("settings.toml", "job = \"x\"\nobjective = \"loss\""),
+            ("pyproject.toml", "[project.entry-points]\nx = \"y\""),
+            ("data/train/a.jpg", "jpg"),
+            ("data/words.txt", "x"),
+        ],
+    );
+    std::os::unix::fs::symlink("data", folder.path().join("linked")).unwrap();
+    let file = folder.path().join("job.toml");
+    let text = SMALL.replace(
+        "[sagemaker]",
+        "source-dir = \".\"\n[channels]\ntrain = \"data/train\"\n[sagemaker]",
+    );
+    let text = sorted(&text) + "[sagemaker.channels]\ntrain = \"s3://bucket/train\"\n";
+    fs::write(&file, text).unwrap();
+    let plan = Plan::new(&Job::read(&file).unwrap(), "flowers-1", "eu-west-1").unwrap();
+    let packed = uploaded(&plan.source).unwrap();
+    assert_eq!(
+        names(&packed),
+        [
+            "data",
+            "data/words.txt",
+            "linked",
+            "linked/words.txt",
+            "more",
+            "pyproject.toml",
+            "settings.toml",
+            "train.py",
+            "tried"
+        ]
+    );
+    assert_eq!(
+        plan.source.notes().unwrap(),
+        [
+            "job files and study files of source-dir are not uploaded, 5 in all: job.toml, more/other.conf, named.toml, \
+             study.toml, tried/plan.json"
+                .to_owned(),
+            "channels of source-dir are not uploaded, 2 in all: data/train, linked/train".to_owned(),
+            format!("the archive of the code has {} bytes and 5 files", packed.len()),
+        ]
+    );
+}
+
+#[test]
+fn an_entry_point_that_is_not_packed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), &[("lib/a.py", "x"), ("train.py", "x")]);
+    let path = || folder.path().to_owned();
+    let archive = folder.path().join("code.tgz");
+    fs::write(&archive, uploaded(&of_folder(folder.path(), &[])).unwrap()).unwrap();
+    let other = folder.path().join("other.tgz");
+    fs::write(&other, "no archive").unwrap();
+    // As `tar czf code.tgz .` names them.
+    let dotted = folder.path().join("dotted.tgz");
+    let mut made = tar::Builder::new(flate2::write::GzEncoder::new(
+        fs::File::create(&dotted).unwrap(),
+        flate2::Compression::fast(),
+    ));
+    let mut header = tar::Header::new_gnu();
+    header.as_gnu_mut().unwrap().name[..10].copy_from_slice(b"./train.py");
+    header.set_size(1);
+    header.set_cksum();
+    made.append(&header, &b"x"[..]).unwrap();
+    made.into_inner().unwrap().finish().unwrap();
+
+    let in_folder = |entry_point: &str, channels: &[&str]| Source::Folder {
+        path: path(),
+        entry_point: entry_point.into(),
+        channels: channels.iter().map(|name| folder.path().join(name)).collect(),
+    };
+    let in_archive = |path: &Path, entry_point: &str| Source::Archive {
+        path: path.to_owned(),
+        entry_point: entry_point.into(),
+    };
+    for source in [
+        in_folder("gone.py", &[]),
+        in_folder("lib", &[]),
+        in_folder("lib/a.py", &["lib"]),
+        Source::Folder {
+            path: path().join("nowhere"),
+            entry_point: "train.py".into(),
+            channels: Vec::new(),
+        },
+        in_archive(&archive, "gone.py"),
+        in_archive(&archive, "lib"),
+        in_archive(&other, "train.py"),
+        in_archive(&path().join("nowhere.tgz"), "train.py"),
+        of_file(&path().join("gone.py")),
+    ] {
+        for error in [uploaded(&source).unwrap_err(), source.notes().unwrap_err()] {
+            assert!(error.is_input(), "{source:?}: {error}");
+            let text = error.to_string();
+            assert!(text.starts_with("source-dir: /"), "{source:?}: {text}");
+        }
+    }
+    for source in [
+        in_folder("lib/a.py", &[]),
+        in_archive(&archive, "lib/a.py"),
+        in_archive(&dotted, "train.py"),
+    ] {
+        uploaded(&source).unwrap();
+    }
 }
 
 #[test]
@@ -555,9 +735,7 @@ fn a_source_that_cannot_be_packed_is_named() {
     assert!(missing.starts_with("source-dir: /no/train.py: "), "{missing}");
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(".", folder.path().join("again")).unwrap();
-    let looped = uploaded(&Source::Folder(folder.path().to_owned()))
-        .unwrap_err()
-        .to_string();
+    let looped = uploaded(&of_folder(folder.path(), &[])).unwrap_err().to_string();
     assert!(
         looped.starts_with("source-dir: ") && looped.contains("again"),
         "{looped}"
@@ -576,14 +754,7 @@ fn an_entry_point_in_a_folder_has_its_name_in_the_archive() {
         plan.request.hyper_parameters["sagemaker_program"],
         "\"scripts/train.py\""
     );
-    let packed = uploaded(&plan.source).unwrap();
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&packed[..]));
-    let names: Vec<_> = archive
-        .entries()
-        .unwrap()
-        .map(|entry| entry.unwrap().path().unwrap().into_owned())
-        .collect();
-    assert_eq!(names, [Path::new("scripts/train.py")]);
+    assert_eq!(names(&uploaded(&plan.source).unwrap()), ["scripts/train.py"]);
 }
 
 #[test]
@@ -630,7 +801,7 @@ fn an_archive_in_a_bucket_is_used_as_it_is() {
     );
     let text = sorted(&SMALL.replace("[sagemaker]", "source-dir = \"code.tgz\"\n[sagemaker]"));
     let plan = planned(&text).unwrap();
-    assert!(matches!(&plan.source, Source::Archive(path) if path.ends_with("code.tgz")));
+    assert!(matches!(&plan.source, Source::Archive { path, .. } if path.ends_with("code.tgz")));
     assert!(Path::new(&plan.source_uri).ends_with("flowers-1/source/sourcedir.tar.gz"));
 }
 
