@@ -9,6 +9,7 @@
 
 mod check;
 mod context;
+mod requirements;
 
 use std::env;
 use std::error::Error;

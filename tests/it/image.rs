@@ -46,6 +46,11 @@ fn script(dir: &Path, train: &str) {
     put(&dir.join("src/.git/config"), "");
     put(&dir.join("src/__pycache__/train.pyc"), "");
     put(
+        &dir.join("src/job.toml"),
+        "entry-point = \"train.py\"\n[environment]\nHF_TOKEN = \"my-own-secret\"\n",
+    );
+    std::os::unix::fs::symlink(".env", dir.join("src/settings")).unwrap();
+    put(
         &dir.join("stokehold-0.1.0-cp39-abi3-manylinux_2_34_x86_64.whl"),
         "",
     );
@@ -207,7 +212,10 @@ fn a_scripts_image_has_its_folder_without_secrets_and_its_entry_point_runs_it() 
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("pins no version of pillow;"), "{text}");
-    assert!(text.contains("src/.env, src/.git, src/__pycache__"), "{text}");
+    assert!(
+        text.contains("src/.env, src/.git, src/__pycache__, src/job.toml, src/settings"),
+        "{text}"
+    );
     let context = dir.path().join("context");
     let dockerfile = check_dockerfile(&context);
     assert!(
@@ -267,9 +275,42 @@ fn a_scripts_image_has_its_folder_without_secrets_and_its_entry_point_runs_it() 
 }
 
 #[test]
+fn requirements_that_name_other_files_are_installed_from_the_code() {
+    let dir = TempDir::new().unwrap();
+    script(dir.path(), "pass\n");
+    put(
+        &dir.path().join("src/requirements.txt"),
+        "-r more/own.txt\n-c pins.txt\npillow\n",
+    );
+    put(&dir.path().join("src/more/own.txt"), "scipy\n");
+    put(&dir.path().join("src/pins.txt"), "pillow==11.1.0\n");
+    let output = run(dir.path(), &OF_SCRIPT);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("pins no version of scipy;"), "{text}");
+    let dockerfile = check_dockerfile(&dir.path().join("context"));
+    let copied = dockerfile.find("\nCOPY code /tmp/code\n").unwrap();
+    let installed = dockerfile
+        .find("cd /tmp/code && pip install --no-cache-dir --requirement requirements.txt\n")
+        .unwrap();
+    assert!(copied < installed, "{dockerfile}");
+
+    put(&dir.path().join("src/requirements.txt"), "-r gone.txt\n");
+    fs::remove_dir_all(dir.path().join("context")).unwrap();
+    let output = run(dir.path(), &OF_SCRIPT);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(
+        said(&output).contains("-r gone.txt: this file"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
 fn what_makes_no_image_is_named() {
     let dir = TempDir::new().unwrap();
     script(dir.path(), "pass\n");
+    put(&dir.path().join("src/.hidden.py"), "");
     put(&dir.path().join("src/a b.py"), "");
     put(&dir.path().join("src/run.sh"), "");
     put(&dir.path().join("full/file"), "");
@@ -291,6 +332,18 @@ fn what_makes_no_image_is_named() {
                 wheel,
             ],
             "gone.py: is not in src",
+        ),
+        (
+            &[
+                "x",
+                "--script",
+                "src",
+                "--entry-point",
+                ".hidden.py",
+                "--wheel",
+                wheel,
+            ],
+            ".hidden.py: is not in src, or is hidden there",
         ),
         (
             &[
@@ -342,8 +395,13 @@ fn what_makes_no_image_is_named() {
 /// A stand-in for docker that writes its arguments, and of a container the mark that its entry point leaves.
 const DOCKER: &str = r#"#!/bin/sh
 printf '%s\n' "$@" >>"$LOG"
-echo "MINE=$MINE" >>"$LOG"
+echo "own: $MINE $DOCKER_HOST" >>"$LOG"
+before=
 for word; do
+    case $before in
+    --env-file) { stat -c 'mode %a' "$word"; cat "$word"; } >>"$LOG" ;;
+    esac
+    before=$word
     case $word in
     *,target=/opt/ml/output) source=${word#type=bind,source=}; touch "${source%%,*}/success" ;;
     esac
@@ -357,7 +415,8 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
     script(dir.path(), "pass\n");
     assert_eq!(run(dir.path(), &OF_SCRIPT).status.code(), Some(0));
     let job = fs::read_to_string(dir.path().join("context/job.toml")).unwrap();
-    let job = job.replace("# train =", "train =") + "[environment]\nMINE = \"my-own\"\n";
+    let job = job.replace("# train =", "train =")
+        + "[environment]\nMINE = \"my-own\"\nDOCKER_HOST = \"tcp://elsewhere\"\n";
     put(&dir.path().join("context/job.toml"), &job);
     fs::create_dir_all(dir.path().join("context/data/train")).unwrap();
     put(&dir.path().join("bin/docker"), DOCKER);
@@ -378,6 +437,7 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
             .env("PATH", format!("{}{usual}", path.display()))
             .env("LOG", &log)
             .env("FAILS", fails)
+            .env_remove("DOCKER_HOST")
             .args(["image", "context"])
             .args(args);
         command.output().unwrap()
@@ -394,9 +454,12 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
     let called = fs::read_to_string(&log).unwrap();
     for says in [
         "build\n--tag\nflowers:1\ncontext\n",
-        "run\n--rm\n--env\nTRAINING_JOB_NAME\n--env\nMINE\n--mount\ntype=bind,",
+        "run\n--rm\n--env-file\n",
+        "/variables\n--mount\ntype=bind,",
         ",target=/opt/ml/input/config\n",
-        "context/data/train,target=/opt/ml/input/data/train,readonly\nflowers:1\ntrain\nMINE=my-own\n",
+        // The job's variables are in the file, and not in docker's own environment.
+        "context/data/train,target=/opt/ml/input/data/train,readonly\nflowers:1\ntrain\nown:  \nmode 600\nTRAINING_JOB_NAME=",
+        "\nDOCKER_HOST=tcp://elsewhere\nMINE=my-own\n",
     ] {
         assert!(called.contains(says), "{says}: {called}");
     }
@@ -411,6 +474,15 @@ fn docker_builds_the_image_and_runs_it_on_the_made_folders() {
     assert_eq!(left(), 0);
     let output = image(&bin, "run", &["--build", "flowers:1", "--check"]);
     assert_eq!((output.status.code(), left()), (Some(1), 0), "{}", said(&output));
+    let lines = job.replace("my-own", "my\\nown");
+    put(&dir.path().join("context/job.toml"), &lines);
+    let output = image(&bin, "", &["--build", "flowers:1", "--check"]);
+    assert_eq!((output.status.code(), left()), (Some(2), 0), "{}", said(&output));
+    assert!(
+        said(&output).contains("[environment] \"MINE\": it has several lines"),
+        "{}",
+        said(&output)
+    );
     let output = image(&bin, "build", &["--build", "flowers:1"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("docker failed"), "{}", said(&output));
@@ -523,6 +595,13 @@ fn the_entry_point_leaves_marks_and_the_scripts_exit_code() {
     let base = Base::new("train.sh", own, program("train.sh"));
     assert_eq!(base.run().status.code(), Some(137));
     assert_eq!(base.marks(), [None, Some("mine".to_owned())]);
+
+    // The entry point may be root, and the script's user is not.
+    let linked = "ln -s ../outside \"$SAGEMAKER_BASE_DIR/output/failure\"; exit 3";
+    let base = Base::new("train.sh", linked, program("train.sh"));
+    assert_eq!(base.run().status.code(), Some(3));
+    assert!(base.0.path().join("output/failure").is_symlink());
+    assert!(!base.0.path().join("outside").exists());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ pub fn run(dir: &Path, built: Option<(Builder, &str)>) -> Result<ExitCode, Box<d
     job.check()?;
     let made = Made::new(&job)?;
     let mut command = match built {
-        Some((Builder::Docker, tag)) => made.in_docker(tag, &job),
+        Some((Builder::Docker, tag)) => made.in_docker(tag, &job)?,
         _ => made.here(dir, &job)?,
     };
     if !matches!(built, Some((Builder::Docker, _))) {
@@ -132,13 +132,11 @@ impl Made {
     }
 
     /// The image's entry point as SageMaker starts it. /opt/ml/code is the image's own.
-    fn in_docker(&self, tag: &str, job: &Job) -> Command {
+    fn in_docker(&self, tag: &str, job: &Job) -> Result<Command, Box<dyn Error>> {
         let mut command = Command::new("docker");
-        command.args(["run", "--rm"]);
-        for (name, value) in variables(job) {
-            // Without a value docker takes that of its own environment, and no secret is in its arguments.
-            command.env(&name, value).args(["--env", &name]);
-        }
+        command
+            .args(["run", "--rm", "--env-file"])
+            .arg(self.variables_file(job)?);
         let mut mount = |from: &Path, to: String| {
             let mut word = OsString::from("type=bind,source=");
             word.push(from);
@@ -152,7 +150,29 @@ impl Made {
             mount(folder, format!("input/data/{name},readonly"));
         }
         command.args([tag, "train"]);
-        command
+        Ok(command)
+    }
+
+    /// A file of the container's variables. Secrets are in no argument of docker, and no variable of the job is one of docker
+    /// itself, such as `DOCKER_HOST`.
+    fn variables_file(&self, job: &Job) -> Result<PathBuf, Box<dyn Error>> {
+        let path = self.folder.path().join("variables");
+        let mut text = String::new();
+        for (name, value) in variables(job) {
+            if [&name, &value].iter().any(|text| text.contains(['\n', '\r'])) {
+                let text = format!(
+                    "[environment] {name:?}: it has several lines, which docker cannot take from a file; leave it out, or \
+                     check without --build"
+                );
+                return Err(Usage(text).into());
+            }
+            text += &format!("{name}={value}\n");
+        }
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| named(&path, &error))?;
+        Ok(path)
     }
 
     /// Removes it. After a container of this image it has files of the container's users, which only root may remove, as

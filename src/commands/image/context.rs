@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use stokehold_base::whole;
 use stokehold_jobs::EntryPoint;
-use stokehold_sagemaker::is_hidden;
+use stokehold_sagemaker::Stays;
 
+use super::requirements::Requirements;
 use crate::failure::Usage;
 use crate::files::named;
 
@@ -25,13 +26,13 @@ pub struct Script<'a> {
     folder: &'a Path,
     entry_point: &'a str,
     wheel: &'a Path,
-    /// The lines of requirements.txt, if there is one.
-    requirements: Option<String>,
+    requirements: Option<Requirements>,
 }
 
 impl<'a> Script<'a> {
     /// # Errors
-    /// The entry point is no Python file of the folder, or the wheel is none of the package.
+    /// The entry point is no Python file that the image gets, the wheel is none of the package, or the requirements name a file that
+    /// the image does not get.
     pub fn new(folder: &'a Path, entry_point: &'a EntryPoint, wheel: &'a Path) -> Result<Self, Usage> {
         let EntryPoint::Python(file) = entry_point else {
             return Err(Usage(format!(
@@ -40,9 +41,9 @@ impl<'a> Script<'a> {
                 entry_point.name()
             )));
         };
-        if !folder.join(file).is_file() {
+        if !is_taken(folder, Path::new(file)) {
             return Err(Usage(format!(
-                "--entry-point {file}: is not in {}",
+                "--entry-point {file}: is not in {}, or is hidden there; an image gets no hidden files, links to them and job files",
                 folder.display()
             )));
         }
@@ -66,7 +67,7 @@ impl<'a> Script<'a> {
             folder,
             entry_point: file,
             wheel,
-            requirements: fs::read_to_string(folder.join("requirements.txt")).ok(),
+            requirements: Requirements::read(folder)?,
         })
     }
 }
@@ -129,11 +130,11 @@ impl<'a> Context<'a> {
             }
             Some(script) => {
                 let mut left_out = Vec::new();
-                copy_code(script.folder, &code, dir, &mut left_out, 0)?;
+                copy_code(script.folder, Path::new(""), &code, dir, &mut left_out)?;
                 if !left_out.is_empty() {
                     let names: Vec<String> = left_out.iter().map(|path| path.display().to_string()).collect();
                     notes.push(format!(
-                        "hidden files and caches are left out of the image: {}",
+                        "hidden files, links to them, caches and job files are left out of the image: {}",
                         names.join(", ")
                     ));
                 }
@@ -141,7 +142,7 @@ impl<'a> Context<'a> {
                 copy_file(script.wheel, &dir.join(name))?;
                 let job = include_str!("script.toml").replace("{entry point}", script.entry_point);
                 write(&dir.join("job.toml"), &job)?;
-                notes.extend(unpinned(script.requirements.as_deref().unwrap_or_default()));
+                notes.extend(script.requirements.as_ref().and_then(Requirements::note));
             }
         }
         write(&dir.join(".dockerignore"), include_str!("dockerignore"))?;
@@ -155,6 +156,12 @@ impl<'a> Context<'a> {
             return include_str!("trainer.Dockerfile").replace("{base}", &self.base);
         };
         let requirements = match &script.requirements {
+            // From its folder, which paths in it start at.
+            Some(requirements) if requirements.names_files => {
+                "COPY code /tmp/code\n\
+                 RUN cd /tmp/code && pip install --no-cache-dir --requirement requirements.txt\n"
+            }
+            // It alone, so that a change of the script does not install everything again.
             Some(_) => {
                 "COPY code/requirements.txt /tmp/requirements.txt\n\
                  RUN pip install --no-cache-dir --requirement /tmp/requirements.txt\n"
@@ -172,24 +179,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A note about requirements whose versions change from one build to the next.
-fn unpinned(requirements: &str) -> Option<String> {
-    let lines = requirements
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim());
-    let loose: Vec<&str> = lines
-        .filter(|line| {
-            !line.is_empty() && !line.starts_with('-') && !line.contains("==") && !line.contains(" @ ")
-        })
-        .collect();
-    (!loose.is_empty()).then(|| {
-        format!(
-            "requirements.txt pins no version of {}; write NAME==VERSION, so that the next build has the same packages",
-            loose.join(", ")
-        )
-    })
-}
-
 fn write(path: &Path, text: &str) -> io::Result<()> {
     whole::write(path, text).map_err(|error| named(path, &error))
 }
@@ -198,15 +187,23 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to).map(drop).map_err(|error| named(from, &error))
 }
 
-/// Copies a script's folder without hidden files; links are followed.
+/// Whether an image gets a file of a script's folder.
+pub fn is_taken(folder: &Path, file: &Path) -> bool {
+    let stays = |part: &Path| Stays::of(&folder.join(part), folder, &[]).is_some();
+    let mut parts = file.ancestors().filter(|part| !part.as_os_str().is_empty());
+    folder.join(file).is_file() && !parts.any(stays)
+}
+
+/// Copies what is `below` a script's folder, without what [stays](Stays); links are followed.
 fn copy_code(
-    from: &Path,
+    folder: &Path,
+    below: &Path,
     to: &Path,
     except: &Path,
     left_out: &mut Vec<PathBuf>,
-    depth: usize,
 ) -> Result<(), Box<dyn Error>> {
-    if depth > DEEPEST {
+    let from = folder.join(below);
+    if below.components().count() > DEEPEST {
         let text = format!(
             "{}: more than {DEEPEST} folders deep; is it a link to itself?",
             from.display()
@@ -214,20 +211,20 @@ fn copy_code(
         return Err(Usage(text).into());
     }
     fs::create_dir(to).map_err(|error| named(to, &error))?;
-    let mut entries = fs::read_dir(from)
+    let mut entries = fs::read_dir(&from)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| named(from, &error))?;
+        .map_err(|error| named(&from, &error))?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, name) = (entry.path(), entry.file_name());
-        if is_hidden(&name) {
+        if Stays::of(&path, folder, &[]).is_some() {
             left_out.push(path);
             continue;
         }
         let facts = fs::metadata(&path).map_err(|error| named(&path, &error))?;
         let is_itself = || Ok::<_, io::Error>(path.canonicalize()? == except.canonicalize()?);
         if facts.is_dir() && !is_itself()? {
-            copy_code(&path, &to.join(&name), except, left_out, depth + 1)?;
+            copy_code(folder, &below.join(&name), &to.join(&name), except, left_out)?;
         } else if facts.is_file() {
             copy_file(&path, &to.join(&name))?;
         }
@@ -238,13 +235,6 @@ fn copy_code(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requirements_without_versions_are_named() {
-        let note = unpinned("torch==2.6.0\n# x\n--index-url y\nnumpy>=1\n\npillow # z\n").unwrap();
-        assert!(note.contains("no version of numpy>=1, pillow;"), "{note}");
-        assert_eq!(unpinned("torch==2.6.0  # fine\n"), None);
-    }
 
     #[test]
     fn bases_have_versions() {

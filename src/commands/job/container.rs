@@ -1,7 +1,7 @@
 //! `stokehold job container`: the entry point of an image. It runs the script that SageMaker's `/opt/ml` describes.
 
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::lchown;
 use std::os::unix::process::CommandExt;
@@ -238,14 +238,16 @@ fn copied(from: ChildStderr) -> mpsc::Receiver<String> {
 /// The longest piece of a line, in bytes.
 const LONGEST: u64 = 64 << 10;
 
-/// Writes a mark of the end, unless the script did.
+/// Writes a mark of the end, unless the script did. A link that the script's user left in its place is not followed: this process
+/// may be root.
 fn leave(base: &Path, name: &str, text: &str) {
     let output = base.join("output");
     let path = output.join(name);
-    if path.exists() || !output.is_dir() {
+    if !output.is_dir() {
         return;
     }
-    if let Err(error) = fs::write(&path, text) {
-        note!("{}: {error}", path.display());
+    match File::create_new(&path).and_then(|mut mark| mark.write_all(text.as_bytes())) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => note!("{}: {error}", path.display()),
+        _ => {}
     }
 }
