@@ -25,7 +25,7 @@ use stokehold_base::there::if_there;
 use crate::contract::{self, Instance as Machine};
 use crate::data::{archive, source};
 use crate::runner::python;
-use crate::{Channel, Distribution, EntryPoint, Job, JobError, Mode, Place};
+use crate::{Channel, Distribution, EntryPoint, Job, JobError, Mode, Place, decode_hyperparameter};
 
 /// The folder that SageMaker fills.
 pub const BASE: &str = "/opt/ml";
@@ -75,7 +75,7 @@ impl Container {
                     config.join("hyperparameters.json").display()
                 ));
             };
-            decoded.insert(name, of_python(&text));
+            decoded.insert(name, decode_hyperparameter(&text).into_value());
         }
         let text = |name: &str| decoded.get(name).and_then(Value::as_str).map(str::to_owned);
         let program = text("sagemaker_program").or_else(|| variable(PROGRAM_VARIABLE));
@@ -291,71 +291,10 @@ fn distribution(
     }
 }
 
-/// A hyperparameter as Python's JSON reads it. Numbers that JSON has not, or that have more digits than are kept here, become the text
-/// that Python makes of them for the command line; in `SM_HPS` they stay texts.
-fn of_python(text: &str) -> Value {
-    let number = text.trim_matches([' ', '\t', '\n', '\r']);
-    let digits = number.strip_prefix('-').unwrap_or(number);
-    let is_whole = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    match number {
-        "NaN" => return "nan".into(),
-        "Infinity" => return "inf".into(),
-        "-Infinity" => return "-inf".into(),
-        "-0" => return 0.into(),
-        _ => {}
-    }
-    if is_whole && (digits == "0" || !digits.starts_with('0')) {
-        let (whole, positive) = (number.parse::<i64>(), number.parse::<u64>());
-        return match (whole, positive) {
-            (Ok(whole), _) => whole.into(),
-            (_, Ok(whole)) => whole.into(),
-            _ => number.into(),
-        };
-    }
-    match serde_json::from_str(text) {
-        Ok(value) => value,
-        // Too large for a float: JSON's form with an exponent, as only such a number is refused and yet read by Rust.
-        Err(error) if error.to_string().starts_with("number out of range") => {
-            Value::from(if number.starts_with('-') { "-inf" } else { "inf" })
-        }
-        Err(_) => text.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    /// The right sides are `str(json.loads(text))` of Python 3.11, or the text itself where that fails.
-    #[test]
-    fn numbers_are_read_as_python_reads_them() {
-        for (text, argument) in [
-            ("NaN", "nan"),
-            ("Infinity", "inf"),
-            ("-Infinity", "-inf"),
-            ("1e999", "inf"),
-            ("-1e999", "-inf"),
-            ("123456789012345678901234567890", "123456789012345678901234567890"),
-            (
-                "-123456789012345678901234567890",
-                "-123456789012345678901234567890",
-            ),
-            ("18446744073709551615", "18446744073709551615"),
-            ("-0", "0"),
-            ("-0.0", "-0.0"),
-            (" 7 ", "7"),
-            ("007", "007"),
-            ("1e5", "100000.0"),
-            ("nan", "nan"),
-            ("-", "-"),
-            ("", ""),
-            ("\"-0\"", "-0"),
-        ] {
-            let hyperparameters = BTreeMap::from([("x".to_owned(), of_python(text))]);
-            assert_eq!(contract::arguments(&hyperparameters), ["-x", argument], "{text}");
-        }
-    }
 
     #[test]
     fn machines_are_in_the_order_of_their_numbers_and_the_file_in_that_of_words() {

@@ -99,6 +99,7 @@ mod checkpoints;
 pub mod container;
 pub mod contract;
 mod data;
+mod decode;
 mod error;
 mod job;
 mod mirror;
@@ -110,6 +111,7 @@ mod writes;
 
 pub use checkpoints::Kept;
 pub use data::mountinfo::mounted_at;
+pub use decode::{Decoded, decode_hyperparameter};
 pub use error::JobError;
 pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use job::profiler::Profiling;

@@ -209,6 +209,12 @@ impl Draft {
         }
     }
 
+    fn lost_launcher(&mut self, name: &str) {
+        self.lost.push(format!(
+            "choose how the script is started: distribution {name} has no counterpart here"
+        ));
+    }
+
     /// A label, unless it looks like a secret.
     fn label(&mut self, key: &str, value: String) {
         if is_secret(key, &value) {
@@ -341,8 +347,22 @@ impl Draft {
             }
         }
         // Any region will do for the rest.
-        let plan = Plan::new(&job, "imported", self.region.as_deref().unwrap_or("us-east-1"));
-        there.extend(plan.err().map(|error| format!("on SageMaker: {error}")));
+        let region = self.region.as_deref().unwrap_or("us-east-1");
+        let wrong = |job: &Job| {
+            Plan::new(job, "imported", region)
+                .err()
+                .map(|error| error.to_string())
+        };
+        let (mut found, mut mends) = (wrong(&job), MENDS.iter());
+        // One is found at a time: with that mended in any way, the next.
+        while let Some(text) = found {
+            let next = mends.by_ref().find_map(|mend| {
+                mend(&mut job);
+                Some(wrong(&job)).filter(|now| now.as_ref() != Some(&text))
+            });
+            there.push(format!("on SageMaker: {text}"));
+            found = next.flatten();
+        }
         (here, there)
     }
 
@@ -351,6 +371,47 @@ impl Draft {
         own.map(|(_, text)| comment(text)).collect()
     }
 }
+
+/// What mends a fault that keeps a job from SageMaker, in the order in which they are found.
+const MENDS: [fn(&mut Job); 7] = [
+    |job| {
+        if !job
+            .output
+            .as_deref()
+            .is_some_and(|place| place.starts_with("s3://"))
+        {
+            job.output = Some("s3://bucket/out".to_owned());
+        }
+    },
+    |job| {
+        if job.instance_type == "local" {
+            job.instance_type = "ml.g5.xlarge".to_owned();
+        }
+    },
+    |job| job.environment.clear(),
+    |job| {
+        if let Some(section) = &mut job.sagemaker {
+            section.image = Some("image".to_owned());
+            (
+                section.framework,
+                section.framework_version,
+                section.python_version,
+            ) = (None, None, None);
+        }
+    },
+    |job| {
+        let wait = job.max_run_seconds.saturating_add(1);
+        if let Some(spot) = &mut job.spot {
+            spot.max_wait_seconds.get_or_insert(wait);
+        }
+    },
+    |job| job.checkpoints = None,
+    |job| {
+        if let Some(section) = &mut job.sagemaker {
+            section.role = "arn:aws:iam::123456789012:role/any".to_owned();
+        }
+    },
+];
 
 /// A section of which nothing is known.
 pub(crate) fn section() -> OnSageMaker {

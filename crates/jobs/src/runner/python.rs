@@ -111,7 +111,7 @@ fn str(value: &Value) -> String {
 }
 
 /// `repr(value)`.
-fn repr(value: &Value) -> String {
+pub(crate) fn repr(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),

@@ -160,6 +160,97 @@ fn a_script_sees_what_the_reference_says() {
     );
 }
 
+/// What the toolkit makes of texts that it finds for hyperparameters.
+#[test]
+fn hyperparameters_are_decoded_as_the_published_toolkit_does_it() {
+    let Some(python) = std::env::var_os("STOKEHOLD_TEST_TOOLKIT") else {
+        stokehold_untested::skip(
+            "STOKEHOLD_TEST_TOOLKIT names no Python with sagemaker-training (bench/peers/setup.sh toolkit)",
+        );
+        return;
+    };
+    let texts = [
+        "1",
+        "1.0",
+        "1e-5",
+        "0.00001",
+        "1E5",
+        "1e400",
+        "-1e400",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "-0",
+        "-0.0",
+        "01",
+        "  3 ",
+        "3\n",
+        "1_000",
+        "0x10",
+        "null",
+        "true",
+        "plain",
+        "",
+        "\"\"",
+        "\"a b\"",
+        "'x'",
+        "\"tab\\t\"",
+        "\"\\u00e9\\n\"",
+        "[]",
+        "{}",
+        "[]x",
+        "\u{feff}1",
+        "12345678901234567890123",
+        "18446744073709551616",
+        "[12345678901234567890123]",
+        "[NaN, 1]",
+        "[1.0, 2]",
+        "{\"a\":1e400}",
+        "{\"a\":1,\"a\":2}",
+        "{\"a\":0.1,\"b\":[1e-7,100000000000000000000.0]}",
+        "[1.5e300,1e16,1e22]",
+        "{\"b\":NaN,\"a\":[null,\"it's\",{\"z\":Infinity,\"c\":true}]}",
+        "[[-0],NaN]",
+        "123456789.123456789",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("input/config");
+    fs::create_dir_all(&config).unwrap();
+    let named = texts
+        .iter()
+        .enumerate()
+        .map(|(n, text)| (format!("h{n:02}"), *text));
+    let named: BTreeMap<String, &str> = named.collect();
+    fs::write(config.join("hyperparameters.json"), json!(named).to_string()).unwrap();
+    let program = "import json\n\
+        from sagemaker_training import environment, mapping\n\
+        print(json.dumps(mapping.to_cmd_args(environment.read_hyperparameters())))\n";
+    let mut command = Command::new(&python);
+    let answer = command
+        .args(["-c", program])
+        .env("SAGEMAKER_BASE_DIR", dir.path())
+        .output()
+        .unwrap();
+    let theirs: Vec<String> = serde_json::from_slice(
+        answer
+            .stdout
+            .split(|b| *b == b'\n')
+            .rfind(|line| !line.is_empty())
+            .unwrap(),
+    )
+    .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&answer.stderr)));
+    let ours = named
+        .iter()
+        .map(|(name, text)| {
+            (
+                name.clone(),
+                stokehold_jobs::decode_hyperparameter(text).into_value(),
+            )
+        })
+        .collect();
+    assert_eq!(stokehold_jobs::contract::arguments(&ours), theirs);
+}
+
 /// Every variable of the toolkit, on the folder that a job left, and no more than those.
 #[test]
 fn the_published_toolkit_agrees_key_by_key() {

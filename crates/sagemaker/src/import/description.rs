@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use stokehold_jobs::{
-    Access, Channel, Compression, Distribution, EntryPoint, InstanceGroup, Kind, Metric, Mode, Sharing,
-    Wrapper,
+    Access, Channel, Compression, Decoded, Distribution, EntryPoint, InstanceGroup, Kind, Metric, Mode,
+    Sharing, Wrapper, contract, decode_hyperparameter,
 };
 
 use super::{Draft, ImportError, Part, is_toml, said};
@@ -181,6 +181,10 @@ pub(super) fn draft_of_definition(definition: &Value) -> Result<Draft, ImportErr
     if let Some(values) = members.0.remove("StaticHyperParameters") {
         members.0.insert("HyperParameters".to_owned(), values);
     }
+    // SageMaker's SDK names the machines of all its tuning jobs there.
+    if let Some(machines) = members.0.remove("HyperParameterTuningResourceConfig") {
+        members.0.entry("ResourceConfig").or_insert(machines);
+    }
     // A job file has no use for it.
     members.0.remove("DefinitionName");
     let mut draft = Draft::new();
@@ -207,6 +211,8 @@ fn shared(draft: &mut Draft, members: &mut Members) {
         draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
         network.rest(draft, Part::SageMaker, "VpcConfig.");
     }
+    draft.sagemaker().network_isolation = members.truth("EnableNetworkIsolation");
+    draft.sagemaker().encrypt_traffic = members.truth("EnableInterContainerTrafficEncryption");
     environment(draft, members);
 }
 
@@ -283,14 +289,15 @@ fn hyperparameters(draft: &mut Draft, members: &mut Members) {
             "the job names no script: its image is the program; put the script here, and its folder as source-dir",
         );
     };
-    // As the training toolkit: what is no JSON is a text.
-    let mut values: BTreeMap<String, Value> = encoded
-        .into_iter()
-        .map(|(name, value)| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            (name, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-        })
-        .collect();
+    let mut values = BTreeMap::new();
+    for (name, value) in encoded {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let decoded = decode_hyperparameter(&text);
+        if matches!(decoded, Decoded::Text(_)) {
+            draft.remark(Part::Hyperparameters, format!("{name}: {AS_TEXT}"));
+        }
+        values.insert(name, decoded.into_value());
+    }
     script(draft, &mut values);
     distribution(draft, &mut values);
     for name in MADE {
@@ -304,28 +311,26 @@ fn hyperparameters(draft: &mut Draft, members: &mut Members) {
     }
 }
 
-/// A hyperparameter, if TOML has its value; a whole number that is too large as the text that the script gets. One that looks
-/// like a secret becomes a remark without its value.
+const AS_TEXT: &str = "TOML has not all of this value, so it is a text; the script's argument is the same";
+
+/// A hyperparameter; a value that TOML has not becomes the text that the script gets. One that looks like a secret becomes a
+/// remark without its value.
 pub(super) fn keep_hyperparameter(draft: &mut Draft, name: &str, value: Value) {
     if is_secret_hyperparameter(name, &value) {
         draft.remark(
             Part::Hyperparameters,
             format!("{name} = \"..\": its value looks like a secret and is not written out; let the script fetch it"),
         );
+        draft.lost.push(format!(
+            "let the script fetch hyperparameter {name} itself: its value looks like a secret and is not in this file"
+        ));
     } else if is_toml(&value) {
         draft.job.hyperparameters.insert(name.to_owned(), value);
-    } else if value.is_number() {
-        draft.remark(
-            Part::Hyperparameters,
-            format!("{name}: TOML has no whole number of this size, so it is a text; the script's argument is the same"),
-        );
-        let text = Value::String(value.to_string());
-        draft.job.hyperparameters.insert(name.to_owned(), text);
     } else {
-        draft.remark(
-            Part::Hyperparameters,
-            format!("{name} = {value}: TOML has no null; the script does without this argument"),
-        );
+        draft.remark(Part::Hyperparameters, format!("{name}: {AS_TEXT}"));
+        let one = BTreeMap::from([(name.to_owned(), value)]);
+        let argument = contract::arguments(&one).pop().unwrap_or_default();
+        draft.job.hyperparameters.insert(name.to_owned(), argument.into());
     }
 }
 
@@ -388,6 +393,20 @@ fn distribution(draft: &mut Draft, values: &mut BTreeMap<String, Value>) {
             values.remove(options);
         }
     }
+    for (key, launcher) in [
+        ("sagemaker_parameter_server_enabled", "parameter_server"),
+        (
+            "sagemaker_multi_worker_mirrored_strategy_enabled",
+            "multi_worker_mirrored_strategy",
+        ),
+        ("sagemaker_pytorch_ddp_enabled", "pytorchddp"),
+        ("sagemaker_pytorch_xla_multi_worker_enabled", "pytorchxla"),
+    ] {
+        if values.get(key) == Some(&Value::Bool(true)) {
+            draft.remark(Part::Top, format!("{key} = true: it starts nothing here"));
+            draft.lost_launcher(launcher);
+        }
+    }
     const PROCESSES: &str = "sagemaker_mpi_num_of_processes_per_host";
     if draft.job.distribution != Distribution::None
         && let Some(processes) = values.get(PROCESSES).and_then(Value::as_u64)
@@ -431,9 +450,7 @@ fn machines(draft: &mut Draft, members: &mut Members) {
         })
         .collect();
     keep_groups(draft, groups);
-    // The key of the disks is that of the model, or a remark.
-    let key = machines.text("VolumeKmsKeyId");
-    draft.sagemaker().kms_key = key;
+    draft.sagemaker().volume_kms_key = machines.text("VolumeKmsKeyId").filter(|key| !key.is_empty());
     machines.rest(draft, Part::SageMaker, "ResourceConfig.");
 }
 
@@ -450,7 +467,7 @@ pub(super) fn keep_groups(draft: &mut Draft, groups: Vec<InstanceGroup>) {
 fn output(draft: &mut Draft, members: &mut Members) {
     if let Some(mut output) = members.object("OutputDataConfig") {
         draft.job.output = output.text("S3OutputPath");
-        keep_keys(draft, output.text("KmsKeyId").filter(|key| !key.is_empty()));
+        draft.sagemaker().kms_key = output.text("KmsKeyId").filter(|key| !key.is_empty());
         if output.0.get("CompressionType") == Some(&Value::from("GZIP")) {
             output.0.remove("CompressionType");
         }
@@ -458,28 +475,34 @@ fn output(draft: &mut Draft, members: &mut Members) {
     }
     if let Some(mut checkpoints) = members.object("CheckpointConfig") {
         draft.job.checkpoints = checkpoints.text("S3Uri");
-        if checkpoints.0.get("LocalPath") == Some(&Value::from("/opt/ml/checkpoints")) {
-            checkpoints.0.remove("LocalPath");
+        match checkpoints.text("LocalPath") {
+            Some(folder) if folder.trim_end_matches('/') != CHECKPOINTS => {
+                keep_folder_of_checkpoints(draft, "CheckpointConfig.LocalPath", &folder);
+            }
+            _ => {}
         }
         checkpoints.rest(draft, Part::Top, "CheckpointConfig.");
     }
 }
 
-/// The file has one key for the model and the disks; the section has that of the disks so far.
-pub(super) fn keep_keys(draft: &mut Draft, model: Option<String>) {
-    let disks = draft.sagemaker().kms_key.take();
-    if let Some(disks) = disks.as_ref().filter(|disks| Some(*disks) != model.as_ref()) {
-        draft.remark(
-            Part::SageMaker,
-            format!("ResourceConfig.VolumeKmsKeyId = {disks}: a job file has one key, kms-key, for the model and the disks"),
-        );
-    } else if disks.is_none() && model.is_some() {
-        draft.remark(
-            Part::SageMaker,
-            "kms-key: it was the key of the model alone; here it is that of the disks, too",
+/// The folder of checkpoints, which is no other here.
+pub(super) const CHECKPOINTS: &str = "/opt/ml/checkpoints";
+
+pub(super) fn keep_folder_of_checkpoints(draft: &mut Draft, name: &str, folder: &str) {
+    draft.remark(
+        Part::Top,
+        said(
+            name,
+            folder,
+            "checkpoints are in /opt/ml/checkpoints, which SM_CHECKPOINT_DIR names",
+        ),
+    );
+    if draft.job.checkpoints.is_some() {
+        draft.lost.push(
+            "let the script write its checkpoints to SM_CHECKPOINT_DIR; they were in another folder"
+                .to_owned(),
         );
     }
-    draft.sagemaker().kms_key = model.or(disks);
 }
 
 pub(super) fn warn_of_checkpoints(draft: &mut Draft) {
@@ -713,6 +736,14 @@ fn profiler(draft: &mut Draft, members: &mut Members) {
                 .or(rule["RuleConfigurationName"].as_str())
                 .unwrap_or_default();
             draft.rule(name);
+            let options = rule["RuleParameters"].as_object().into_iter().flatten();
+            for (option, value) in options.filter(|(option, _)| *option != "rule_to_invoke") {
+                let place = format!("rule {name}: {option}");
+                draft.remark(
+                    Part::Profiler,
+                    said(&place, &value.to_string(), "has no counterpart"),
+                );
+            }
         }
     }
 }

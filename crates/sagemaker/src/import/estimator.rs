@@ -16,8 +16,8 @@ use stokehold_jobs::{
 };
 
 use super::description::{
-    KINDS, MODES, SHARINGS, keep_file_system, keep_groups, keep_hyperparameter, keep_keys, keep_metric,
-    keep_time, share, warn_of_checkpoints,
+    CHECKPOINTS, KINDS, MODES, SHARINGS, keep_file_system, keep_folder_of_checkpoints, keep_groups,
+    keep_hyperparameter, keep_metric, keep_time, share, warn_of_checkpoints,
 };
 use super::{Draft, ImportError, Part, said};
 
@@ -235,7 +235,22 @@ impl Arguments {
             };
             // Such as the password of git_config.
             draft.remark(part, said(&format!("{place}{name}"), &node.said(), reason));
+            if name == "**" {
+                draft.lost.push(format!(
+                    "write what {} gives by **; the program has no literal for it",
+                    if place.is_empty() {
+                        "the program"
+                    } else {
+                        place.trim_end()
+                    }
+                ));
+            }
         }
+    }
+
+    /// Whether an argument is given, and was not read.
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 }
 
@@ -389,6 +404,9 @@ fn read_to_end(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 fn unknown_hyperparameter(draft: &mut Draft, name: &str, node: &Node) {
     let text = said(name, &node.said(), "is no literal; see what it is");
     draft.remark(Part::Hyperparameters, text);
+    draft.lost.push(format!(
+        "write hyperparameter {name}, if the script reads it; the program has no literal for it"
+    ));
 }
 
 /// The estimator's arguments.
@@ -466,33 +484,48 @@ fn make(draft: &mut Draft, call: &Call, mode: &mut Option<Mode>) {
     }
     let keep = arguments.number("keep_alive_period_in_seconds");
     draft.sagemaker().keep_alive_seconds = keep.and_then(|keep| u32::try_from(keep).ok());
-    draft.sagemaker().kms_key = arguments.text_of(["volume_kms_key", "train_volume_kms_key"]);
-    let key = arguments.text("output_kms_key");
-    keep_keys(draft, key);
+    draft.sagemaker().volume_kms_key = arguments.text_of(["volume_kms_key", "train_volume_kms_key"]);
+    draft.sagemaker().kms_key = arguments.text("output_kms_key");
+    draft.sagemaker().network_isolation = arguments.truth("enable_network_isolation");
+    draft.sagemaker().encrypt_traffic = arguments.truth("encrypt_inter_container_traffic");
     let run = arguments.number_of(["max_run", "train_max_run"]);
     let is_spot = arguments.truth("use_spot_instances") || arguments.truth("train_use_spot_instances");
     let wait = arguments.number_of(["max_wait", "train_max_wait"]);
+    if let Some(wait) = wait.filter(|_| !is_spot) {
+        draft.remark(
+            Part::Spot,
+            format!("max_wait = {wait}: [spot] max-wait-seconds, if the job runs on spot machines"),
+        );
+    }
     keep_time(draft, run, is_spot, wait);
     *mode = arguments.word("input_mode", &MODES);
     draft.job.output = arguments.text("output_path");
-    if draft.job.output.is_none() {
+    if draft.job.output.is_none() && !arguments.has("output_path") {
         draft.remark(
             Part::Top,
             "output: SageMaker's SDK makes a bucket for the account, sagemaker-REGION-ACCOUNT; write one here",
         );
     }
     draft.job.checkpoints = arguments.text("checkpoint_s3_uri");
-    if arguments
-        .0
-        .get("checkpoint_local_path")
-        .and_then(Node::text)
-        .as_deref()
-        == Some("/opt/ml/checkpoints")
-    {
-        arguments.0.remove("checkpoint_local_path");
+    if is_spot && arguments.has("checkpoint_s3_uri") {
+        draft.lost.push(
+            "write checkpoints, where an interrupted script goes on from; the program has no literal for checkpoint_s3_uri"
+                .to_owned(),
+        );
+    }
+    let folder = arguments.0.get("checkpoint_local_path").map(Node::said);
+    if let Some(folder) = folder {
+        let is_usual = arguments.text("checkpoint_local_path").as_deref() == Some(CHECKPOINTS);
+        if !is_usual {
+            keep_folder_of_checkpoints(draft, "checkpoint_local_path", &folder);
+            arguments.0.remove("checkpoint_local_path");
+        }
     }
     warn_of_checkpoints(draft);
     hyperparameters(draft, arguments);
+    if framework == Some(Framework::Tensorflow) {
+        model_dir(draft, arguments);
+    }
     metrics(draft, arguments);
     environment(draft, arguments);
     draft.sagemaker().subnets = arguments.texts("subnets");
@@ -545,11 +578,66 @@ fn image(draft: &mut Draft, arguments: &mut Arguments, framework: Option<Framewo
         }
         return;
     }
-    let (version, python) = (arguments.text("framework_version"), arguments.text("py_version"));
+    let (mut version, python) = (arguments.text("framework_version"), arguments.text("py_version"));
+    if let (Some(short), Some(framework)) = (&version, framework)
+        && let Some(whole) = whole_version(framework, short)
+    {
+        let text = format!("framework_version = {short}: SageMaker's SDK takes {whole} for it");
+        draft.remark(Part::SageMaker, text);
+        version = Some(whole.to_owned());
+    }
     let section = draft.sagemaker();
     section.framework = framework;
     section.framework_version = version;
     section.python_version = python;
+}
+
+/// The version that SageMaker's Python SDK 2.232.2 takes for one of two parts: `version_aliases` of its lists of images for training.
+fn whole_version(framework: Framework, short: &str) -> Option<&'static str> {
+    let all: &[(&str, &str)] = match framework {
+        Framework::Pytorch => &[
+            ("1.2", "1.2.0"),
+            ("1.3", "1.3.1"),
+            ("1.4", "1.4.0"),
+            ("1.5", "1.5.0"),
+            ("1.6", "1.6.0"),
+            ("1.7", "1.7.1"),
+            ("1.8", "1.8.1"),
+            ("1.9", "1.9.1"),
+            ("1.10", "1.10.2"),
+            ("1.11", "1.11.0"),
+            ("1.12", "1.12.1"),
+            ("1.13", "1.13.1"),
+            ("2.0", "2.0.1"),
+            ("2.1", "2.1.0"),
+            ("2.2", "2.2.0"),
+            ("2.3", "2.3.0"),
+            ("2.4", "2.4.0"),
+        ],
+        Framework::Tensorflow => &[
+            ("1.14", "1.14.0"),
+            ("1.15", "1.15.5"),
+            ("2.0", "2.0.4"),
+            ("2.1", "2.1.3"),
+            ("2.2", "2.2.2"),
+            ("2.3", "2.3.2"),
+            ("2.4", "2.4.3"),
+            ("2.5", "2.5.1"),
+            ("2.6", "2.6.3"),
+            ("2.7", "2.7.1"),
+            ("2.8", "2.8.0"),
+            ("2.9", "2.9.2"),
+            ("2.10", "2.10.1"),
+            ("2.11", "2.11.0"),
+            ("2.12", "2.12.0"),
+            ("2.13", "2.13.0"),
+            ("2.14", "2.14.1"),
+            ("2.16", "2.16.2"),
+        ],
+    };
+    all.iter()
+        .find(|(known, _)| *known == short)
+        .map(|(_, whole)| *whole)
 }
 
 /// The groups of machines, if each is a literal.
@@ -573,11 +661,33 @@ fn groups(draft: &mut Draft, arguments: &mut Arguments) {
 
 fn hyperparameters(draft: &mut Draft, arguments: &mut Arguments) {
     let entries = arguments.take("hyperparameters", Node::entries);
+    if arguments.has("hyperparameters") {
+        draft
+            .lost
+            .push("write the hyperparameters; the program has no literal for them".to_owned());
+    }
     for (name, node) in entries.unwrap_or_default() {
         match node.value() {
             Some(value) => keep_hyperparameter(draft, &name, value.clone()),
             None => unknown_hyperparameter(draft, &name, &node),
         }
+    }
+}
+
+/// The SDK gives it to the scripts of TensorFlow, among their hyperparameters.
+fn model_dir(draft: &mut Draft, arguments: &mut Arguments) {
+    match arguments.0.remove("model_dir") {
+        None => draft.remark(
+            Part::Hyperparameters,
+            "model_dir: SageMaker's SDK gives the script a place in the bucket; write one, if the script reads it",
+        ),
+        Some(Node::Value {
+            value: Value::Bool(false),
+        }) => {}
+        Some(node) => match node.value() {
+            Some(value) => keep_hyperparameter(draft, "model_dir", value.clone()),
+            None => unknown_hyperparameter(draft, "model_dir", &node),
+        },
     }
 }
 
@@ -637,6 +747,11 @@ fn distribution(draft: &mut Draft, arguments: &mut Arguments) {
     let is_on = |map: &Map<String, Value>| map.get("enabled") == Some(&Value::Bool(true));
     let known = arguments.0.get("distribution").and_then(Node::value);
     let Some(map) = known.and_then(Value::as_object).cloned() else {
+        if arguments.has("distribution") {
+            draft.lost.push(
+                "write distribution, how the script is started; the program has no literal for it".to_owned(),
+            );
+        }
         return;
     };
     arguments.0.remove("distribution");
@@ -652,6 +767,11 @@ fn distribution(draft: &mut Draft, arguments: &mut Arguments) {
                     Part::Top,
                     format!("distribution {name} = {value}: has no counterpart"),
                 );
+                // What is off starts nothing.
+                let is_off = |map: &Map<String, Value>| map.get("enabled") == Some(&Value::Bool(false));
+                if !is_off(&options) && !inner.is_some_and(is_off) {
+                    draft.lost_launcher(&name);
+                }
                 continue;
             }
         };
@@ -716,7 +836,19 @@ fn profiler(draft: &mut Draft, arguments: &mut Arguments) {
     let rules = arguments.take("rules", Node::items).unwrap_or_default();
     for node in rules {
         match rule(&node) {
-            Some(name) => draft.rule(&name),
+            Some((name, rest)) => {
+                draft.rule(&name);
+                for (argument, node) in rest {
+                    draft.remark(
+                        Part::Profiler,
+                        said(
+                            &format!("rule {name}: {argument}"),
+                            &node.said(),
+                            "has no counterpart",
+                        ),
+                    );
+                }
+            }
             None => draft.remark(
                 Part::Profiler,
                 format!("rule {}: has no counterpart", node.said()),
@@ -725,8 +857,8 @@ fn profiler(draft: &mut Draft, arguments: &mut Arguments) {
     }
 }
 
-/// The name of `Rule.sagemaker(rule_configs.loss_not_decreasing())`: LossNotDecreasing.
-fn rule(node: &Node) -> Option<String> {
+/// The name of `Rule.sagemaker(rule_configs.loss_not_decreasing())`, LossNotDecreasing, and the further arguments.
+fn rule(node: &Node) -> Option<(String, BTreeMap<String, Node>)> {
     let Node::Call(outer) = node else { return None };
     if outer.call != "sagemaker" {
         return None;
@@ -740,7 +872,9 @@ fn rule(node: &Node) -> Option<String> {
             .next()
             .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
     });
-    Some(words.collect())
+    let name = words.collect();
+    own.0.extend(Arguments::of(&inner, &[]).0);
+    Some((name, own.0))
 }
 
 /// What a tuner would change is a study's, and its estimator is read as a job of its own.
@@ -766,6 +900,9 @@ fn tuner(draft: &mut Draft, call: &Call) {
                         node.said()
                     ),
                 );
+                draft.lost.push(format!(
+                    "give hyperparameter {name} a value; the tuner chooses it"
+                ));
             }
         }
         None => draft.remark(

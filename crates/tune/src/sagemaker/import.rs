@@ -69,7 +69,10 @@ fn spec(job: &TuningJob, left: &mut Vec<String>) -> Result<Spec, TuneError> {
     let Some(objective) = &config.hyper_parameter_tuning_job_objective else {
         return input("the tuning job has no objective, and a study wants one");
     };
-    let mut spec = Spec::new(&objective.metric_name, parameters(&config.parameter_ranges)?);
+    let mut spec = Spec::new(
+        &objective.metric_name,
+        parameters(&config.parameter_ranges, left)?,
+    );
     spec.direction = match objective.r#type {
         ObjectiveType::Maximize => Direction::Maximize,
         ObjectiveType::Minimize => Direction::Minimize,

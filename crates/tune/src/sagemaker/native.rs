@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
+use stokehold_jobs::{Decoded, decode_hyperparameter};
 use stokehold_sagemaker::{
     CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
     HyperbandConfig, JobDefinition, NotImproving, NumberRange, Objective, ObjectiveType, ParameterRanges,
@@ -336,15 +337,17 @@ fn config(spec: &Spec, ranges: ParameterRanges) -> Result<TuningJobConfig, TuneE
 /// The values of a training job of a tuning job, as the study's parameters have them.
 #[must_use]
 pub fn decoded(tuned: &BTreeMap<String, String>) -> Values {
-    let decode = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.clone()));
     tuned
         .iter()
-        .map(|(name, text)| (name.clone(), decode(text)))
+        .map(|(name, text)| (name.clone(), decode_hyperparameter(text).into_value()))
         .collect()
 }
 
-/// What a tuning job says of its parameters, ranges first.
-pub(super) fn parameters(ranges: &ParameterRanges) -> Result<BTreeMap<String, Parameter>, TuneError> {
+/// What a tuning job says of its parameters, ranges first. A sentence is added to `left` for what a study file has not.
+pub(super) fn parameters(
+    ranges: &ParameterRanges,
+    left: &mut Vec<String>,
+) -> Result<BTreeMap<String, Parameter>, TuneError> {
     let mut all = BTreeMap::new();
     let scaling = |scaling| match scaling {
         ScalingType::Auto => Scaling::Auto,
@@ -383,13 +386,27 @@ pub(super) fn parameters(ranges: &ParameterRanges) -> Result<BTreeMap<String, Pa
         all.insert(range.name.clone(), range_here.into());
     }
     for range in &ranges.categorical_parameter_ranges {
-        let values = range.values.iter().map(|text| {
-            serde_json::from_str(text)
-                .ok()
-                .filter(|value: &Value| !value.is_null() && !value.is_array() && !value.is_object())
-                .unwrap_or_else(|| Value::String(text.clone()))
-        });
-        let values = values.collect();
+        let mut values = Vec::new();
+        for text in &range.values {
+            let is_large = |number: &Number| number.is_u64() && number.as_i64().is_none();
+            let own = match decode_hyperparameter(text) {
+                Decoded::Value(Value::Number(number)) if is_large(&number) => number.to_string(),
+                Decoded::Text(own) => own,
+                Decoded::Value(Value::Null | Value::Array(_) | Value::Object(_)) => {
+                    values.push(text.as_str().into());
+                    continue;
+                }
+                Decoded::Value(value) => {
+                    values.push(value);
+                    continue;
+                }
+            };
+            left.push(format!(
+                "parameter {}: a study file has no number {text}, so it is a text; the script's argument is the same",
+                range.name
+            ));
+            values.push(own.into());
+        }
         all.insert(range.name.clone(), Range::Categorical { values }.into());
     }
     Ok(all)

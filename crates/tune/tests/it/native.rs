@@ -285,11 +285,69 @@ fn a_description_is_the_study_that_was_sent() {
 }
 
 #[test]
+fn a_category_that_no_file_has_is_the_text_that_the_script_gets() {
+    let mut request = sent(&plan(STUDY));
+    let ranges =
+        &mut request["HyperParameterTuningJobConfig"]["ParameterRanges"]["CategoricalParameterRanges"];
+    ranges[0]["Values"] = json!([
+        "-0",
+        "12345678901234567890123",
+        "1e400",
+        "18446744073709551615",
+        "[1]",
+        "0.5",
+        "\"a\"",
+        "b"
+    ]);
+    let imported = Imported::new(&described(&request), "eu-west-1", &BTreeMap::new()).unwrap();
+    let values = json!([
+        0,
+        "12345678901234567890123",
+        "inf",
+        "18446744073709551615",
+        "[1]",
+        0.5,
+        "a",
+        "b"
+    ]);
+    let file: toml::Table = imported.to_toml().unwrap().parse().unwrap();
+    assert_eq!(json!(file)["study"]["parameters"]["batch-size"]["values"], values);
+    for says in [
+        "number 12345678901234567890123",
+        "number 1e400",
+        "number 18446744073709551615",
+    ] {
+        assert!(
+            imported.left.iter().any(|left| left.contains(says)),
+            "{says}: {:?}",
+            imported.left
+        );
+    }
+    assert_eq!(imported.left.len(), 4, "{:?}", imported.left);
+    let tuned = BTreeMap::from([
+        ("x".to_owned(), "-0".to_owned()),
+        ("y".to_owned(), "NaN".to_owned()),
+    ]);
+    assert_eq!(
+        json!(stokehold_tune::sagemaker::decoded(&tuned)),
+        json!({"x": 0, "y": "nan"})
+    );
+}
+
+#[test]
 fn what_a_description_has_and_a_study_has_not_is_named() {
     let mut request = sent(&plan(STUDY));
     let definition = &mut request["TrainingJobDefinition"];
     definition["EnableNetworkIsolation"] = json!(true);
-    definition["EnableInterContainerTrafficEncryption"] = json!(false);
+    // As SageMaker's SDK says it.
+    let mut machines = definition
+        .as_object_mut()
+        .unwrap()
+        .remove("ResourceConfig")
+        .unwrap();
+    machines["AllocationStrategy"] = json!("Prioritized");
+    machines["VolumeKmsKeyId"] = json!("alias/disks");
+    definition["HyperParameterTuningResourceConfig"] = machines;
     definition["RetryStrategy"] = json!({"MaximumRetryAttempts": 3});
     definition["DefinitionName"] = json!("one");
     definition["InputDataConfig"][0]["DataSource"] = json!({"FileSystemDataSource": {
@@ -324,8 +382,8 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
     assert!(!file.contains("_tuning_objective_metric"), "{file}");
     for says in [
         "WANDB_API_KEY = \"..\": its value looks like a secret",
-        "of its training jobs: EnableNetworkIsolation = true: has no counterpart",
         "RetryStrategy = {\"MaximumRetryAttempts\":3}",
+        "ResourceConfig.AllocationStrategy = \"Prioritized\": has no counterpart",
         "channel train: mount the file system at /mnt/fs-0123",
         "depth-token = \"..\": its value looks like a secret",
     ] {
@@ -335,8 +393,16 @@ fn what_a_description_has_and_a_study_has_not_is_named() {
         !left.contains("Traffic") && !left.contains("DefinitionName"),
         "{left}"
     );
-    let section = imported.plan.job.sagemaker.unwrap();
+    let job = imported.plan.job;
+    assert_eq!((job.instance_type.as_str(), job.instances), ("ml.g5.xlarge", 2));
+    let section = job.sagemaker.unwrap();
     assert_eq!(section.channels["train"], "efs://fs-0123/train");
+    assert_eq!(section.volume_gigabytes, 50);
+    assert_eq!(
+        (section.volume_kms_key.as_deref(), section.kms_key),
+        (Some("alias/disks"), None)
+    );
+    assert!(section.network_isolation && !section.encrypt_traffic);
 
     let mut builtin = sent(&plan(STUDY));
     builtin["TrainingJobDefinition"]["StaticHyperParameters"] = json!({"num_round": "5"});
