@@ -182,8 +182,10 @@ pub(super) fn draft_of_definition(definition: &Value) -> Result<Draft, ImportErr
         members.0.insert("HyperParameters".to_owned(), values);
     }
     // SageMaker's SDK names the machines of all its tuning jobs there.
-    if let Some(machines) = members.0.remove("HyperParameterTuningResourceConfig") {
-        members.0.entry("ResourceConfig").or_insert(machines);
+    if !members.0.contains_key("ResourceConfig")
+        && let Some(machines) = members.0.remove("HyperParameterTuningResourceConfig")
+    {
+        members.0.insert("ResourceConfig".to_owned(), machines);
     }
     // A job file has no use for it.
     members.0.remove("DefinitionName");

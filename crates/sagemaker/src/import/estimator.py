@@ -186,6 +186,7 @@ class Reader:
         self.conditions = []
         # Functions that are being followed.
         self.within = []
+        self.is_calling_back = False
         self.functions, self.classes, self.instances, self.boxes = [], [], [], []
         self.estimators, self.tuners, self.others = [], [], []
         self.fits, self.hyperparameters = [], []
@@ -370,21 +371,27 @@ class Reader:
                     self.escape(part)
 
     def forget(self, node):
-        """Anything may have been changed."""
-        for scopes in self.scopes:
-            for scope in scopes:
-                self.spend(len(scope))
-                for name, value in scope.items():
-                    if can_change(value) and name != "__name__":
-                        scope[name] = Code(name)
+        """Anything may have been changed, but for names, which functions bind for themselves."""
         for one in self.boxes + self.instances + self.classes:
             self.spoil(one, node)
+
+    def call_back(self, name, node):
+        """What is not known may call a function that it was given, or a method of an object."""
+        if not self.is_calling_back:
+            self.is_calling_back = True
+            # It is followed for what it changes. Whatever it makes, it makes where it is called otherwise.
+            before = self.marks()
+            for function in self.functions[:]:
+                if function.is_left or (function.owner is not None and function.node.name == name):
+                    self.by_others(function, node, is_now=True)
+            self.back_to(before)
+            self.is_calling_back = False
 
     def by_others(self, function, node, instance=None, is_now=False):
         """Follows a function that something else may call, now or later, and with what is not known."""
         if function.is_left and not is_now:
             return
-        function.is_left = True
+        function.is_left = function.is_left or not is_now
         is_again = function.is_called
         before = self.marks()
         self.conditions.append(node.lineno)
@@ -397,14 +404,18 @@ class Reader:
 
     def marks(self):
         """What was found so far."""
-        lists = (self.estimators, self.tuners, self.others, self.fits, self.hyperparameters)
+        lists = (self.estimators, self.tuners, self.others, self.fits, self.hyperparameters, self.functions, self.classes)
+        not_called = [one for one in self.functions if not one.is_called]
         not_fitted = [one for one in self.estimators if one.as_fitted is None]
-        return [(one, len(one)) for one in lists], not_fitted
+        self.spend(len(self.functions) + len(self.estimators))
+        return [(one, len(one)) for one in lists], not_called, not_fitted
 
     def back_to(self, marks):
-        lists, not_fitted = marks
+        lists, not_called, not_fitted = marks
         for one, length in lists:
             del one[length:]
+        for one in not_called:
+            one.is_called = False
         for one in not_fitted:
             one.as_fitted = None
 
@@ -869,10 +880,13 @@ class Reader:
             if own is None and name in ("setattr", "delattr"):
                 return self.set_named(name, node)
             if own is None and name == "super":
-                # What the methods of a base do to an instance is not followed.
+                # What a base that is not known does to an instance is not, either.
                 for value in list(self.scopes[-1][0].values()):
                     self.spoil(value if isinstance(value, (Instance, Class)) else None, node)
         if isinstance(function, ast.Attribute):
+            base = self.of_base(function)
+            if base is not None:
+                return self.follow(base[0], node, base[1])
             of = self.value(function.value)
             if isinstance(of, (Instance, Class)):
                 lines = (of.of if isinstance(of, Instance) else of).lines()
@@ -906,6 +920,7 @@ class Reader:
         if not name[:1].isupper() and name not in READERS:
             for value in args + [value for _, value in keywords]:
                 self.spoil(value, node)
+            self.call_back(name if isinstance(function, ast.Attribute) else None, node)
         else:
             for value in args + [value for _, value in keywords]:
                 # Such as the target of a thread.
@@ -918,6 +933,16 @@ class Reader:
         elif name in OTHERS:
             self.others.append(made)
         return made
+
+    def of_base(self, function):
+        """What `super().name` is in a method: the method of a base of this program, and the instance."""
+        of = function.value
+        is_super = isinstance(of, ast.Call) and not of.args and last_name(of.func) == "super" and not self.has("super")
+        owner = self.within[-1]["of"].owner if self.within else None
+        method = owner.bases[0].method(function.attr) if is_super and owner is not None and owner.bases else None
+        names = self.within[-1]["of"].node.args.args if method is not None else []
+        instance = self.find(names[0].arg) if names else None
+        return (method, instance) if isinstance(instance, Instance) else None
 
     def set_named(self, name, node):
         """setattr or delattr."""

@@ -903,6 +903,23 @@ fn no_value_is_another_than_the_program_gives() {
             "p = {'lr': 0.1}\ndef f():\n    try:\n        g()\n        p['lr'] = 0.2\n    except OSError:\n        return\nf()",
             "p['lr']",
         ),
+        (
+            "p = {'lr': 0.1}\nclass C:\n    def go(self):\n        p['lr'] = 0.5\nc, d = C(), C()\nh = c if x else d\nh.go()",
+            "p['lr']",
+        ),
+        (
+            "def f():\n    p['lr'] = 0.5\nat_start(f)\np = {'lr': 0.1}\nstart()",
+            "p['lr']",
+        ),
+        (
+            "p = {'lr': 0.1}\nclass B:\n    def go(self):\n        p['lr'] = 0.5\nclass C(B):\n    def go(self):\n        \
+             super().go()\nC().go()",
+            "p['lr']",
+        ),
+        (
+            "p = {'lr': 0.1}\ndef f(n):\n    p['lr'] *= 2\n    if n:\n        f(n - 1)\nf(x)",
+            "p['lr']",
+        ),
         // Blocks that may end before their end.
         ("lr = 0.1\nwith suppress(Exception):\n    f()\n    lr = 0.2", "lr"),
         (
@@ -977,6 +994,18 @@ format!("def main(args):\n    p = {{'lr': 2}}\n    if args.train:\n        print
             .to_owned(),
         "e = PyTorch('t.py', hyperparameters={'lr': 1})\ne.set_hyperparameters(lr=2)\nHyperparameterTuner(e, 'loss', {}).fit('s3://b/t')".to_owned(),
         "if x:\n    e = PyTorch('t.py')\n    e.set_hyperparameters(**{'lr': 2})\ne.fit('s3://b/t')".to_owned(),
+        // A method of this name is not the one that is called first.
+        format!("class T:\n    def run(self):\n        p = {{'lr': 2}}\n        {fitted}\nsubprocess.run(['ls'])\nT().run()"),
+        // What a loop calls once more is one estimator.
+        format!("def f():\n    p = {{'lr': 2}}\n    {fitted}\nfor i in range(3):\n    f()"),
+        format!("def main():\n    p = {{'lr': 2}}\n    {fitted}\nThread(target=main).start()"),
+        format!("@click.command()\ndef main():\n    p = {{'lr': 2}}\n    {fitted}\nmain()"),
+        format!("try:\n    p = {{'lr': 1}}\n    p['lr'] = 2\n    {fitted}\nexcept OSError as error:\n    print(error)"),
+        format!("try:\n    role = get_execution_role()\nexcept ValueError:\n    role = 'arn'\np = {{'lr': 2}}\n{fitted}"),
+        format!("with mlflow.start_run():\n    p = {{'lr': 2}}\n    {fitted}"),
+        format!("class C:\n    lr = 2\np = {{'lr': C.lr}}\n{fitted}"),
+        format!("os.environ['A'] = 'b'\nargs = parser.parse_args()\nargs.lr = 3\np = {{'lr': 2}}\n{fitted}"),
+        format!("def f(lr):\n    def g():\n        return {{'lr': lr}}\n    return g()\np = f(2)\n{fitted}"),
         notebook.to_string(),
     ] {
         let imported = read(&program).unwrap();
@@ -1091,7 +1120,8 @@ fn what_is_lost_is_said() {
         ),
         (
             "enable_network_isolation=True, encrypt_inter_container_traffic=True, volume_kms_key='a', output_kms_key='b'",
-            "# encrypt-traffic = true\n# kms-key = \"b\"\n",
+            "# encrypt-traffic = true\n# framework = \"pytorch\"\n# kms-key = \"b\"\n# network-isolation = true\n# role = \"\"\n\
+             # volume-gigabytes = 30\n# volume-kms-key = \"a\"\n",
             "",
         ),
         (
