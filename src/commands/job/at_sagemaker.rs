@@ -4,11 +4,11 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use stokehold_jobs::{Job, Line, is_secret};
+use stokehold_jobs::{Job, Line};
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
     Client, Cost, JobStatus, LogLine, Machines, News, Plan, Resource, TrainingJob, TrainingJobSummary,
