@@ -7,14 +7,11 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use stokehold_jobs::Store;
-use stokehold_studio::{Options, Studio};
+use stokehold_studio::{Options, RUNS, Studio};
 
 use crate::interrupt;
 use crate::local::Local;
 use crate::terminal::{self, note};
-
-/// The folder of runs that is shown if none is named: where `stokehold train` puts them.
-const RUNS: &str = "runs";
 
 /// Show runs, jobs and studies in a browser, live.
 ///
@@ -56,10 +53,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         None => Store::of_user()?.root().to_owned(),
     };
     let runs: Vec<PathBuf> = match args.runs.is_empty() {
-        true => Some(PathBuf::from(RUNS))
-            .filter(|path| path.is_dir())
-            .into_iter()
-            .collect(),
+        // It may come later.
+        true => vec![PathBuf::from(RUNS)],
         false => args.runs.iter().map(|path| path.to_path_buf()).collect(),
     };
     let data: Vec<PathBuf> = args.data.iter().map(|path| path.to_path_buf()).collect();

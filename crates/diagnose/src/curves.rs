@@ -8,7 +8,7 @@
 //! highest, where the length of a stretch doubles whenever there are too many. The first and the last point, the extremes and the
 //! first value that is no number stay as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -20,6 +20,8 @@ use stokehold_profile::{Recording, span};
 const POINTS: usize = 4096;
 /// The most curves.
 const CURVES: usize = 64;
+/// The most names that are remembered beside them.
+const MOST_NAMES: usize = 1000;
 
 /// A number over time.
 #[derive(Debug, Clone, PartialEq)]
@@ -283,6 +285,12 @@ pub fn read(run: &Path, recording: &Recording) -> io::Result<(Vec<Curve>, u64)> 
 pub struct Following {
     file: Growing,
     curves: BTreeMap<String, Thinned>,
+    /// The first instance that reported a name.
+    hosts: BTreeMap<String, String>,
+    /// How often a name came without a step.
+    counted: BTreeMap<String, u64>,
+    /// Names that there was no room for.
+    left_out: BTreeSet<String>,
     bad: u64,
 }
 
@@ -301,8 +309,54 @@ impl Following {
         Self {
             file: Growing::new(run.join("metrics.jsonl")),
             curves: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            left_out: BTreeSet::new(),
             bad: 0,
         }
+    }
+
+    /// How many metrics have no curve: there are 64 at most. Counted up to 1,000.
+    pub fn left_out(&self) -> usize {
+        self.left_out.len()
+    }
+
+    /// What the steps of a curve count.
+    pub fn counts(&self, name: &str) -> &'static str {
+        self.curves.get(name).map_or("step", |curve| curve.counts)
+    }
+
+    /// A point with its curve's name. The n-th number that is printed without a step is that of step n. What several instances report
+    /// under one name are several curves: that of the first one has the name, the others have the instance behind it.
+    fn placed(
+        &mut self,
+        name: String,
+        host: Option<&str>,
+        mut point: Point,
+        counts: &str,
+    ) -> (String, Point) {
+        let name = match host {
+            None => name,
+            Some(host) => match self.hosts.get(&name) {
+                Some(first) if first != host => format!("{name} ({host})"),
+                Some(_) => name,
+                None => {
+                    if self.hosts.len() < MOST_NAMES {
+                        self.hosts.insert(name.clone(), host.to_owned());
+                    }
+                    name
+                }
+            },
+        };
+        if point.step.is_none()
+            && counts == "step"
+            && (self.curves.contains_key(&name) || self.curves.len() < CURVES)
+        {
+            let count = self.counted.entry(name.clone()).or_default();
+            *count += 1;
+            point.step = Some(*count);
+        }
+        (name, point)
     }
 
     /// Reads what was written since the last look, and hands out what is new, as it comes: nothing of it is kept but what the curves
@@ -328,20 +382,26 @@ impl Following {
         let news = self.file.look()?;
         if news.anew {
             self.curves.clear();
+            self.hosts.clear();
+            self.counted.clear();
+            self.left_out.clear();
             self.bad = 0;
             each(News::Anew);
         }
         for line in news.lines() {
-            let points = serde_json::from_slice(line)
-                .ok()
-                .and_then(|value| points(&value, time));
-            let Some((counts, points)) = points else {
+            let value: Value = serde_json::from_slice(line).unwrap_or_default();
+            let Some((counts, points)) = points(&value, time) else {
                 self.bad += 1;
                 continue;
             };
+            let host = value.get("host").and_then(Value::as_str);
             for (name, point) in points {
+                let (name, point) = self.placed(name, host, point, counts);
                 if !self.curves.contains_key(&name) {
                     if self.curves.len() == CURVES {
+                        if self.left_out.len() < MOST_NAMES {
+                            self.left_out.insert(name);
+                        }
                         continue;
                     }
                     let new = Thinned::new(name.clone(), counts);
@@ -453,6 +513,34 @@ mod tests {
         assert!(loss.points[1].value.is_nan() && loss.points[1].step == Some(7));
         assert_eq!(loss.best().unwrap().value, 0.5);
         assert_eq!(accuracy.best().unwrap().value, 0.9);
+    }
+
+    #[test]
+    fn several_instances_have_curves_of_their_own_and_printed_numbers_have_steps() {
+        let mut text = String::new();
+        for number in 1..=3 {
+            for host in ["algo-1", "algo-2"] {
+                text += &format!(
+                    "{{\"host\":\"{host}\",\"name\":\"loss\",\"time\":{number},\"value\":{number}}}\n"
+                );
+            }
+        }
+        for number in 0..70 {
+            text += &format!("{{\"name\":\"class{number}\",\"time\":9,\"step\":4,\"value\":1}}\n");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("metrics.jsonl"), text).unwrap();
+        let mut following = Following::new(dir.path());
+        following.look(&|_| None, &mut |_| {}).unwrap();
+        let curves = following.curves();
+        let of = |name: &str| {
+            let curve = curves.iter().find(|curve| curve.name == name).unwrap();
+            curve.points.iter().map(|point| point.step).collect::<Vec<_>>()
+        };
+        assert_eq!(of("loss"), [Some(1), Some(2), Some(3)]);
+        assert_eq!(of("loss (algo-2)"), [Some(1), Some(2), Some(3)]);
+        assert_eq!(of("class0"), [Some(4)]);
+        assert_eq!((curves.len(), following.left_out()), (64, 8));
     }
 
     #[test]

@@ -84,30 +84,43 @@ fn whose(recording: &Recording, from: f64) -> Option<(f64, f64)> {
     (cores > 0.0).then(|| (run / cores, others / cores))
 }
 
-/// Steps per second that ended after a time; `None` if there are no steps at all.
+/// Steps per second that ended after a time, summed over the nodes; `None` where no two steps have ended. Steps that take longer than
+/// that are told by the last two.
 fn steps_per_second(recording: &Recording, from: f64) -> Option<f64> {
-    let mut any = false;
-    let mut lately = 0u32;
-    for (_, step) in recording.nodes.iter().flat_map(Node::steps) {
-        any = true;
-        lately += u32::from(step.end() >= from);
-    }
-    any.then(|| f64::from(lately) / SECONDS)
+    let (begin, now) = recording.extent()?;
+    let of = |node: &Node| {
+        let mut ends: Vec<f64> = node.steps().map(|(_, step)| step.end()).collect();
+        ends.sort_by(f64::total_cmp);
+        let lately = ends.len() - ends.partition_point(|end| *end < from);
+        let &[.., before, last] = &ends[..] else {
+            return None;
+        };
+        Some(match lately {
+            0 | 1 => 1.0 / (last - before).max(now - last).max(f64::MIN_POSITIVE),
+            // Of a recording that has just begun, the time since the first step.
+            _ => lately as f64 / (now - from.max(begin)).max(f64::MIN_POSITIVE),
+        })
+    };
+    recording.nodes.iter().filter_map(of).reduce(|a, b| a + b)
 }
 
-/// Share of the trainers' waiting after a time, 0 to 1; `None` if nothing is known.
+/// Share of the trainers' waiting after a time, 0 to 1, up to the end of the last step: a wait without its step says nothing. Where a
+/// step takes longer than that, the last one and the wait for it count. `None` if nothing is known.
 fn wait_share(recording: &Recording, from: f64) -> Option<f64> {
-    let since = |start: f64, end: f64| (end - start.max(from)).max(0.0);
     let (mut waited, mut worked) = (0.0, 0.0);
     for node in &recording.nodes {
-        let waits = node
-            .spans_of(span::WAIT)
-            .map(|wait| since(wait.start, wait.end()));
-        waited += waits.sum::<f64>();
-        worked += node
-            .steps()
-            .map(|(_, step)| since(step.start, step.end()))
-            .sum::<f64>();
+        let steps = node.steps().map(|(_, step)| (step.start, step.end()));
+        let Some((start, to)) = steps.max_by(|a, b| a.1.total_cmp(&b.1)) else {
+            continue;
+        };
+        let before = node.spans_of(span::WAIT).filter(|wait| wait.end() <= start);
+        let wait = before.max_by(|a, b| a.start.total_cmp(&b.start));
+        let from = wait.map_or(start, |wait| wait.start).min(from);
+        let within = |start: f64, end: f64| (end.min(to) - start.max(from)).max(0.0);
+        let waits = node.spans_of(span::WAIT);
+        waited += waits.map(|wait| within(wait.start, wait.end())).sum::<f64>();
+        let steps = node.steps();
+        worked += steps.map(|(_, step)| within(step.start, step.end())).sum::<f64>();
     }
     (waited > 0.0).then(|| waited / (waited + worked))
 }

@@ -5,6 +5,8 @@ import { clock, digits, duration, el, fill, save } from "./dom.js";
 // Lines differ in colour and in dashes, so that nobody needs to see the colours.
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [1, 4], [5, 5]];
 const COLOURS = 6;
+// Each colour has all dashes before one comes again.
+const dash = (number) => DASHES[(number + Math.floor(number / COLOURS)) % DASHES.length];
 // A line is thinned to so many points when it has twice as many.
 const POINTS = 4096;
 
@@ -18,7 +20,13 @@ function ticks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough * 0.999);
   const all = [];
-  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) all.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
+  // Counted, for a step may be too small to move a large number.
+  const first = Math.ceil(low / step - 1e-9);
+  for (let number = 0; number <= 3 * count; number += 1) {
+    const tick = (first + number) * step;
+    if (tick > high + step * 1e-9) break;
+    all.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
+  }
   return all;
 }
 
@@ -196,7 +204,7 @@ export class Chart {
       pen.clearRect(0, 0, 44, 12);
       this.stroke(pen, number);
       pen.lineWidth = 4;
-      pen.setLineDash(DASHES[number % DASHES.length].map((one) => one * 2));
+      pen.setLineDash(dash(number).map((one) => one * 2));
       pen.beginPath();
       pen.moveTo(2, 6);
       pen.lineTo(42, 6);
@@ -207,7 +215,7 @@ export class Chart {
   stroke(pen, number) {
     pen.strokeStyle = this.lines.length > 24 ? style("--c0") : this.colour(number);
     pen.globalAlpha = this.lines.length > 24 ? 0.45 : 1;
-    pen.setLineDash(this.lines.length > 24 ? [] : DASHES[number % DASHES.length]);
+    pen.setLineDash(this.lines.length > 24 ? [] : dash(number));
     pen.lineWidth = 1.75;
     pen.lineJoin = "round";
   }
@@ -258,10 +266,12 @@ export class Chart {
     const value = (one) => (this.options.log ? Math.log10(one) : one);
     // A range that the numbers cannot leave, such as 0 to 100 percent, is shown whole.
     let [low, high] = this.options.within || [value(y0), value(y1)];
-    if (high - low < 1e-12) { low -= Math.abs(low) * 0.05 || 0.5; high += Math.abs(high) * 0.05 || 0.5; }
+    // What differs in its last digits alone is drawn as one value.
+    if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) { low -= Math.abs(low) * 0.05 || 0.5; high += Math.abs(high) * 0.05 || 0.5; }
     const margin = (high - low) * 0.06;
     low -= margin; high += margin;
-    if (x1 === x0) { x0 -= 0.5; x1 += 0.5; }
+    const least = 1e-12 * Math.max(Math.abs(x0), Math.abs(x1));
+    if (x1 - x0 <= least) { x0 -= Math.max(0.5, least); x1 += Math.max(0.5, least); }
     const marks = ticks(low, high, height / 45);
     const words = marks.map((tick) => this.options.words(this.options.log ? 10 ** tick : tick));
     const left = Math.max(36, ...words.map((word) => pen.measureText(word).width)) + 14;
@@ -331,9 +341,18 @@ export class Chart {
       this.point(pen, { shown, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start });
     } else {
       pen.textAlign = "left";
-      this.lines.slice(0, 12).forEach((line, number) => {
+      const named = this.lines.map((line, number) => [line, number]).filter(([line]) => !this.hidden.has(line.name));
+      named.slice(0, 12).forEach(([line, number], row) => {
+        const at = top + 12 + 16 * row;
+        this.stroke(pen, number);
+        pen.beginPath();
+        pen.moveTo(left + 10, at);
+        pen.lineTo(left + 46, at);
+        pen.stroke();
+        pen.setLineDash([]);
+        pen.globalAlpha = 1;
         pen.fillStyle = this.colour(number);
-        pen.fillText(line.name, left + 10, top + 12 + 16 * number);
+        pen.fillText(line.name, left + 54, at);
       });
     }
   }

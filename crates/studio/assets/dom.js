@@ -21,10 +21,25 @@ function add(to, children) {
   }
 }
 
+// What has the focus keeps it, where the same element is at the same place again.
 export function fill(holder, ...children) {
   const fresh = document.createDocumentFragment();
   add(fresh, children);
+  const active = document.activeElement;
+  const path = [];
+  for (let node = active; holder.contains(node) && node !== holder; node = node.parentElement) {
+    path.unshift([...node.parentElement.children].indexOf(node));
+  }
   holder.replaceChildren(fresh);
+  if (!path.length) return;
+  const same = path.reduce((node, at) => node?.children[at], holder);
+  if (same?.tagName === active.tagName) same.focus({ preventScroll: true });
+}
+
+// Whether somebody has selected text there, which would be lost if it were drawn anew.
+export function isSelected(holder) {
+  const selection = getSelection();
+  return !selection.isCollapsed && holder.contains(selection.anchorNode);
 }
 
 // A link within the studio.

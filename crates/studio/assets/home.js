@@ -52,11 +52,11 @@ export default async function home(main, session) {
       el("p", { class: "note", "data-all": now.all }, now.all === 0 && !now.reading
         ? `Nothing is in ${places || "the folders"} yet. Start a run or a job, and it appears here.`
         : [`${now.all.toLocaleString("en").replaceAll(",", " ")} runs, jobs and studies in ${places}${now.reading ? ", and still reading" : ""}. `,
-          Object.entries(now.states).map(([word, count], at) => [at ? ", " : "", to("/runs", { state: word }, `${count} ${word}`)])]),
+          Object.entries(now.states).map(([word, count], at) => [at ? ", " : "", to("/runs", { state: word, kind: "job,run,study" }, `${count} ${word}`)])]),
       card(now.running_count ? `Running now: ${now.running_count}` : "Nothing runs now",
         now.running_count ? el("div", { class: "grid" }, now.running.map(running))
           : el("p", { class: "note" }, "A run, a job or a study shows up within seconds of its start."),
-        now.running_count > now.running.length && el("p", {}, to("/runs", { state: "running" }, "All that run"))),
+        now.running_count > now.running.length && el("p", {}, to("/runs", { state: "running", kind: "job,run,study" }, "All that run"))),
       el("div", { class: "twins" },
         card("Failed last", now.failed.length ? el("ul", { class: "rows" }, now.failed.map(line)) : el("p", { class: "note" }, "Nothing has failed.")),
         card("Ended last", now.latest.length ? el("ul", { class: "rows" }, now.latest.map(line)) : el("p", { class: "note" }, "Nothing has ended."))));

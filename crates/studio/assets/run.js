@@ -1,6 +1,6 @@
 // One run or job, live.
 
-import { address, bar, bytes, card, clock, digits, duration, el, fill, moment, percent, query, remember, state, table } from "./dom.js";
+import { address, bar, bytes, card, clock, digits, duration, el, fill, isSelected, moment, percent, query, remember, state, table } from "./dom.js";
 import { act, ask, follow } from "./net.js";
 import { Curves } from "./chart.js";
 import { Heat } from "./heat.js";
@@ -48,7 +48,7 @@ export default async function run(main) {
     fill(head,
       el("p", { class: "eyebrow" }, row.what),
       el("h1", {}, row.name),
-      el("p", {}, state(row.state), row.began !== null && `  since ${moment(row.began)}`, row.result && `  ${row.result}`),
+      el("p", {}, state(row.state), row.began !== null && (row.state === "running" ? `  since ${moment(row.began)}` : `  ${moment(row.began)} to ${moment(row.ended)}`), row.result && `  ${row.result}`),
       gone && el("p", { class: "trouble", role: "alert" }, "Its folder is gone. What is shown was read before."),
       row.why && el("p", { class: "why" }, row.why),
       row.progress && bar(of ? done / of : 0, `${done} of ${of} epochs`),
@@ -104,7 +104,8 @@ export default async function run(main) {
   const way = el("select", { "aria-label": "Curves over" }, el("option", { value: "step" }, "over steps"), el("option", { value: "time", selected: by === "time" }, "over time"));
   fill(curves, el("div", { class: "titled" }, el("h2", {}, "Curves"), way));
   const empty = el("p", { class: "note" }, "It has reported no numbers yet.");
-  curves.append(empty);
+  const many = el("p", { class: "note", hidden: true, role: "status" });
+  curves.append(empty, many);
   const charts = new Curves(curves);
   charts.by(by);
   way.addEventListener("change", () => {
@@ -120,7 +121,7 @@ export default async function run(main) {
     try {
       const judged = await ask("/api/run/judged", { key });
       if (over) return;
-      drawVerdict(verdict, judged);
+      if (!isSelected(verdict)) drawVerdict(verdict, judged);
       if (judged.heat) {
         const before = heated?.view;
         const whole = before && before.from === 0 && before.to >= heated.seconds - 1e-6;
@@ -173,6 +174,8 @@ export default async function run(main) {
       empty.hidden = true;
       if (news.all) charts.all(news.all);
       else charts.more(news.more);
+      many.hidden = !news.left_out;
+      many.textContent = `${news.left_out} more metrics are not shown: a page has the first 64.`;
       empty.hidden = !charts.isEmpty;
     },
     log(part) {
@@ -304,11 +307,11 @@ class Log {
     try {
       const part = await ask("/api/run/log", { key: this.key, search: words, from });
       const more = part.to < part.length;
-      this.note.textContent = `${part.lines.length} lines${more ? " so far" : ""} with “${words}”`;
       this.found.hidden = false;
       if (!from) this.found.replaceChildren();
       this.found.querySelector("button")?.remove();
       this.found.append(...part.lines.map((line) => this.line(line)));
+      this.note.textContent = `${this.found.childElementCount} lines${more ? " so far" : ""} with “${words}”`;
       if (more) this.found.append(el("button", { type: "button", class: "small", onclick: () => this.search(words, part.to) }, "Search on"));
     } catch (error) {
       this.note.textContent = error.message;

@@ -23,7 +23,10 @@ export default async function start(main, session) {
   const [{ schema, folder: jobs }, source] = await Promise.all([ask("/api/start/schema"), ask("/api/start/text", from)]);
   const top = resolved(schema, schema);
   // `text` is the job; `values` is the same for the form, if the text can be read.
-  let text = source.text, values = {}, asked = 0, timer = 0, over = false, view = by;
+  // What was typed stays with this tab, under what it began with.
+  const slot = `start ${key || file || ""}`;
+  const draft = sessionStorage.getItem(slot);
+  let text = draft ?? source.text, values = {}, asked = 0, timer = 0, over = false, view = by, typed = draft !== null;
 
   const button = el("button", { type: "button", class: "go", id: "start", disabled: true }, "Start the job");
   const verdict = el("div", { class: "verdict-of", id: "fault", role: "status" });
@@ -44,6 +47,8 @@ export default async function start(main, session) {
     el("p", { class: "note" }, "It runs as ", el("code", {}, "stokehold job run --detach"), " runs it, on the studio's machine and as its user, and goes on when the studio ends. ",
       "Relative paths are meant from ", el("code", {}, source.folder), file ? ", the file's folder." : ", the folder of the jobs.",
       key && [" It is a copy of ", to("/run", { key }, key), "; values that are (hidden) are taken from there."]),
+    draft !== null && el("p", { class: "note", id: "draft" }, "This is what you typed here before. ",
+      el("button", { type: "button", class: "small", onclick: () => { sessionStorage.removeItem(slot); go(location.pathname + location.search); } }, "Begin anew")),
     el("section", {}, el("div", { class: "bar-of" }, el("label", { for: "from" }, "Begin with"), choice, el("span", { class: "states", role: "group", "aria-label": "Show it" }, tabs)), body),
     el("div", { class: "start-bar" }, verdict, button));
 
@@ -85,6 +90,7 @@ export default async function start(main, session) {
     clearTimeout(timer);
     // An answer about what was there before says nothing any more.
     asked += 1;
+    typed = true;
     button.disabled = true;
     timer = setTimeout(() => check(what()), PAUSE);
   };
@@ -96,6 +102,7 @@ export default async function start(main, session) {
       const judged = await act("/api/start/check", { ...what, ...from });
       if (own !== asked || over) return;
       text = judged.text || text;
+      if (typed) sessionStorage.setItem(slot, text);
       // The fields of a form that is shown change the values that they were drawn with.
       if (view === "text" && what.text !== undefined && judged.values) values = judged.values;
       mark(judged.fault);
@@ -135,6 +142,7 @@ export default async function start(main, session) {
     button.disabled = true;
     try {
       const made = await act("/api/start", { text, ...from });
+      sessionStorage.removeItem(slot);
       say(`${made.key} is started.`);
       go(`/run?${new URLSearchParams({ key: made.key })}`);
     } catch (error) {
@@ -148,7 +156,7 @@ export default async function start(main, session) {
     try {
       const judged = await act("/api/start/check", { text, ...from });
       // The template of a new job is for readers of a file; a form begins empty.
-      if (file || key) values = judged.values || {};
+      if (file || key || draft !== null) values = judged.values || {};
       if (!judged.values) view = "text";
     } catch (error) {
       say(error.message, true);

@@ -31,6 +31,14 @@ pub enum StudioError {
         /// The folder.
         path: PathBuf,
     },
+    /// A run was named, and not the folder that it is in.
+    #[error("{path}: this is a run itself; name the folder that it is in, such as {parent}")]
+    IsRun {
+        /// The folder.
+        path: PathBuf,
+        /// The one above it.
+        parent: PathBuf,
+    },
     /// The certificate cannot be used.
     #[error("{path}: {reason}; name files in PEM, the certificate's and its key's")]
     Certificate {

@@ -59,11 +59,12 @@ impl Guard {
         &self.token
     }
 
-    /// The cookie that takes the place of the token in the link.
+    /// The cookie that takes the place of the token in the link. It comes with links that are followed from other sites, for what they
+    /// ask for changes nothing; what changes something has to come from a page of the studio.
     pub fn set_cookie(&self) -> String {
         let secure = if self.is_encrypted { "; Secure" } else { "" };
         format!(
-            "{}={}; HttpOnly; SameSite=Strict; Path=/{secure}",
+            "{}={}; HttpOnly; SameSite=Lax; Path=/{secure}",
             self.cookie, self.token
         )
     }

@@ -75,6 +75,9 @@ pub struct Row {
     pub left: Option<f64>,
     /// Its result in a few words.
     pub result: String,
+    /// The name of that result and its number, by which rows are sorted.
+    #[serde(skip)]
+    pub score: Option<(String, f64)>,
     /// Why it failed.
     pub why: String,
     /// What people have marked it with.
@@ -213,8 +216,7 @@ impl Index {
         for place in self.places.iter() {
             let entries = match fs::read_dir(&place.path) {
                 Ok(entries) => entries,
-                // Jobs have no folder before the first.
-                Err(error) if place.jobs.is_some() && error.kind() == std::io::ErrorKind::NotFound => {
+                Err(error) if place.is_to_come && error.kind() == std::io::ErrorKind::NotFound => {
                     continue;
                 }
                 Err(error) => {
@@ -323,6 +325,7 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
         progress: None,
         left: None,
         result: String::new(),
+        score: None,
         why: String::new(),
         tags: Notes::of(&found.folder).tags,
     };
@@ -357,6 +360,10 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
 
 fn of_job(record: &Record, what: &str, empty: Row) -> Row {
     let metrics = record.metrics.iter().take(4);
+    let score = record
+        .metrics
+        .first()
+        .map(|metric| (metric.name.clone(), metric.value));
     let metrics: Vec<String> = metrics
         .map(|metric| format!("{} {}", text::short(&metric.name, 40), significant(metric.value)))
         .collect();
@@ -375,6 +382,7 @@ fn of_job(record: &Record, what: &str, empty: Row) -> Row {
         began: Some(record.created),
         ended: last.map(|last| last.start),
         result: metrics.join(", "),
+        score,
         why: text::short(why.unwrap_or_default(), WHY),
         ..empty
     }
@@ -409,6 +417,7 @@ fn of_study(history: &stokehold_tune::History, is_on: bool, empty: Row) -> Row {
         progress: Some([over as u64, most as u64]),
         left: stokehold_tune::run::seconds_left(history).filter(|_| is_on),
         result: best.map_or(String::new(), |best| format!("best {}", short(best))),
+        score: best.map(|best| ("best".to_owned(), best)),
         ..empty
     }
 }
@@ -421,6 +430,8 @@ fn of_run(run: &Run, empty: Row) -> Row {
         (None, Some(loss)) => format!("loss {}", significant(*loss)),
         (None, None) => String::new(),
     };
+    let score = run.score().map(|(name, value)| (name.to_owned(), value));
+    let score = score.or_else(|| Some(("loss".to_owned(), *results.get("training loss")?)));
     let code = run.about.as_ref().and_then(|about| about.exit_code);
     let state = run.state();
     Row {
@@ -438,6 +449,7 @@ fn of_run(run: &Run, empty: Row) -> Row {
             .and_then(|epochs| epochs.seconds_left)
             .filter(|_| state == "running"),
         result,
+        score,
         why: match (state, code) {
             ("failed", Some(code)) => format!("exit code {code}"),
             ("failed", None) => "it ended with an error; its terminal has the message".to_owned(),
@@ -448,7 +460,21 @@ fn of_run(run: &Run, empty: Row) -> Row {
     }
 }
 
+/// By the result's name, and those of one name by number; rows without a result come first, as those without a time do.
+fn by_score(a: &Row, b: &Row) -> std::cmp::Ordering {
+    match (&a.score, &b.score) {
+        (Some((a, x)), Some((b, y))) => a.cmp(b).then(x.total_cmp(y)),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
+
 impl Snapshot {
+    /// The state of a row.
+    pub fn state_of(&self, key: &str) -> Option<&'static str> {
+        let row = self.rows.iter().find(|row| row.key == key)?;
+        Some(row.state)
+    }
+
     /// The rows of a page, as JSON, with how many there are in all.
     pub fn page(&self, query: &Query) -> Value {
         let words: Vec<String> = query.text.split_whitespace().map(str::to_lowercase).collect();
@@ -493,7 +519,7 @@ impl Snapshot {
                 "name" => a.name.cmp(&b.name),
                 "what" => a.what.cmp(&b.what),
                 "state" => a.state.cmp(b.state),
-                "result" => a.result.cmp(&b.result),
+                "result" => by_score(a, b),
                 "took" => number(took(a), took(b)),
                 _ => number(a.began, b.began),
             };
@@ -541,6 +567,7 @@ mod tests {
                 progress: None,
                 left: None,
                 result: String::new(),
+                score: None,
                 why: String::new(),
                 tags: vec![format!("tag-of-{name}")],
             })
@@ -554,6 +581,40 @@ mod tests {
             ],
             ..Snapshot::default()
         }
+    }
+
+    #[test]
+    fn results_are_sorted_as_numbers_of_one_name() {
+        let of = |key: &str, score: Option<(&str, f64)>| {
+            let row = Row {
+                key: key.to_owned(),
+                score: score.map(|(name, value)| (name.to_owned(), value)),
+                ..rows().rows[0].as_ref().clone()
+            };
+            Arc::new(row)
+        };
+        let all = Snapshot {
+            rows: vec![
+                of("a", Some(("loss", 10.5))),
+                of("b", Some(("loss", 9.5))),
+                of("c", Some(("top1", 0.1))),
+                of("d", Some(("loss", 2.5e-5))),
+                of("e", None),
+            ],
+            ..Snapshot::default()
+        };
+        let query = Query {
+            sort: "result".to_owned(),
+            ..Query::default()
+        };
+        let page = all.page(&query);
+        let keys: Vec<&str> = page["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["key"].as_str().unwrap())
+            .collect();
+        assert_eq!(keys, ["e", "d", "b", "a", "c"]);
     }
 
     fn names(query: Query) -> String {

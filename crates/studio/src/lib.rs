@@ -42,7 +42,7 @@
 //! | curves of a run that somebody looks at, and of the last four | 64 curves of 8195 points, and the last 20 000 points as they came |
 //! | this machine | ten minutes of samples, once a second; 64 MB of disk |
 //! | a file that is fetched | 256 kB at a time, as its reader takes it |
-//! | a log | 256 kB an answer; lines are cut at 4 kB |
+//! | a log | 256 kB and 2,000 lines an answer; lines are cut at 4 kB |
 //! | judgements and heat maps | made one at a time, the last 8 are kept |
 //! | data sets that somebody looks at | 2, about 100 bytes an image |
 //! | images that are decoded | 2 at a time, of at most 2^25 pixels |
@@ -53,7 +53,7 @@
 //! The machine is trusted, the network and the contents of files are not.
 //!
 //! - It listens on the loopback interface unless it is told otherwise. Every request needs the token of the printed link, which
-//!   becomes a cookie (`HttpOnly`, `SameSite=Strict`) with the first page. 256 bits, new at every start.
+//!   becomes a cookie (`HttpOnly`, `SameSite=Lax`) with the first page. 256 bits, new at every start.
 //! - `Host` has to be an address, `localhost` or this machine's name, so that a name that an attacker's DNS server resolves to this
 //!   machine is refused. Actions need an `Origin` of the same host, and a body of JSON.
 //! - The pages have no inline code, and a content security policy allows only the studio's own modules. Everything from
@@ -108,6 +108,7 @@ mod text;
 mod workbench;
 
 pub use error::StudioError;
+pub use places::RUNS;
 pub use server::{Action, Options, Studio};
 
 /// The examples of README.md, as tests.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stokehold_base::clock::unix_now;
+use stokehold_base::hash::Fnv;
 use stokehold_diagnose::curves::{Curve, Following, News, Point, Subject, step_times, thin};
 use stokehold_profile::Recording;
 
@@ -22,6 +23,8 @@ use crate::text;
 const RECENT: usize = 20_000;
 /// Streams that look within this time get the same answer.
 const FRESH: Duration = Duration::from_millis(200);
+/// After how long points may have come that did not just come.
+const LATE: Duration = Duration::from_secs(5);
 /// The most points of a curve that are sent at once.
 const SENT: usize = 2000;
 /// Curves that are kept when nobody looks at them any more.
@@ -126,7 +129,7 @@ impl Live {
         let is_near = at.begun == now.begun && at.count > 0 && (first..now.count).contains(&at.count);
         let news = match is_near {
             true => state.more((at.count - first) as usize),
-            false => json!({"all": whole(&state.following.curves())}),
+            false => json!({"all": whole(&state.following.curves()), "left_out": state.following.left_out()}),
         };
         (now, Some(news))
     }
@@ -138,12 +141,13 @@ impl State {
             return;
         }
         let now = unix_now();
-        // When steps ended that had ended before the first look; what comes later has just come.
-        let times = match self.looked {
-            None => Recording::open(&self.folder)
+        // When steps ended that had ended before a look after which nobody looked for a while; what comes later has just come.
+        let is_late = self.looked.is_none_or(|looked| looked.elapsed() > LATE);
+        let times = match is_late.then_some(()) {
+            Some(()) => Recording::open(&self.folder)
                 .ok()
                 .map(|recording| step_times(&recording)),
-            Some(_) => None,
+            None => None,
         };
         // Without a recording no step has a known time; they are told apart by their numbers.
         let known = |step| times.as_ref().and_then(|times| times(step)).or(Some(now));
@@ -202,9 +206,9 @@ impl State {
                 let curve = Curve {
                     name: name.to_owned(),
                     points: Vec::new(),
-                    counts: "step",
+                    counts: self.following.counts(name),
                 };
-                json!({"name": text::short(name, 100), "subject": subject(&curve), "points": points})
+                json!({"name": shown(name), "subject": subject(&curve), "counts": curve.counts, "points": points})
             })
             .collect();
         json!({ "more": more })
@@ -216,7 +220,7 @@ pub fn whole(curves: &[Curve]) -> Vec<Value> {
     let each = curves.iter().map(|curve| {
         let points: Vec<Value> = thin(&curve.points, SENT).iter().flat_map(flat).collect();
         json!({
-            "name": text::short(&curve.name, 100),
+            "name": shown(&curve.name),
             "subject": subject(curve),
             "counts": curve.counts,
             "best": curve.best().map(|point| flat(&point)),
@@ -224,6 +228,15 @@ pub fn whole(curves: &[Curve]) -> Vec<Value> {
         })
     });
     each.collect()
+}
+
+/// A name as a page has it, where curves are told apart by their names.
+fn shown(name: &str) -> String {
+    let short = text::short(name, 100);
+    match short == name {
+        true => short,
+        false => format!("{short} #{:08x}", Fnv::of(name.as_bytes()) as u32),
+    }
 }
 
 fn subject(curve: &Curve) -> &'static str {

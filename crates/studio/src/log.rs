@@ -14,6 +14,8 @@ use crate::text;
 
 /// The most that is read for an answer, bytes.
 pub const PART: u64 = 256 << 10;
+/// The most lines of an answer: short ones take more room in it than in the file.
+const LINES: usize = 2000;
 /// The most that is searched for an answer, bytes.
 const SEARCHED: u64 = 32 << 20;
 /// The most lines that a search returns.
@@ -63,10 +65,16 @@ pub fn from(path: &Path, from: u64) -> io::Result<Part> {
 /// # Errors
 /// The system's.
 pub fn before(path: &Path, end: u64) -> io::Result<Part> {
-    let start = end.saturating_sub(PART);
+    let first = end.saturating_sub(PART);
+    let mut file = regular::open(path)?;
+    file.seek(SeekFrom::Start(first))?;
+    let bytes = take(&file, end - first)?;
+    // So many lines from the end.
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let start = first + ends.rev().nth(LINES).map_or(0, |(at, _)| at as u64 + 1);
     let mut part = read(path, start, end - start, None)?;
     // Without the rest of a line that began earlier, unless all of it is that line.
-    if start > 0 && part.lines.len() > 1 {
+    if start > 0 && start == first && part.lines.len() > 1 {
         part.lines.remove(0);
         part.from = part.lines[0].at;
     }
@@ -132,11 +140,20 @@ fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Pa
     let found = |at: u64, line: &[u8]| {
         let stored = String::from_utf8_lossy(line);
         let text = stamped(&stored).map_or(&*stored, |line| line.text);
-        let fits = words.is_none_or(|words| text.to_lowercase().contains(words));
+        // As it is shown: without what colours it.
+        let has = |words: &str| match text.contains('\x1b') {
+            true => text::line(text).to_lowercase().contains(words),
+            false => text.to_lowercase().contains(words),
+        };
+        let fits = words.is_none_or(has);
         fits.then(|| shown(at, &stored))
     };
     let mut at = from;
     for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
+        if part.lines.len() == LINES {
+            part.to = at;
+            return Ok(part);
+        }
         part.lines.extend(found(at, line));
         at += line.len() as u64;
     }
@@ -187,6 +204,37 @@ mod tests {
         part.lines.iter().map(|line| line.text.as_str()).collect()
     }
 
+    /// Empty lines would be many times as long in an answer as in the file.
+    #[test]
+    fn an_answer_has_so_many_lines_and_the_next_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "\n".repeat(3 * LINES)).unwrap();
+        let (mut at, mut count) = (0, 0);
+        while at < 3 * LINES as u64 {
+            let part = from(&path, at).unwrap();
+            assert!((1..=LINES).contains(&part.lines.len()) && part.tail.is_none());
+            (at, count) = (part.to, count + part.lines.len());
+        }
+        assert_eq!(count, 3 * LINES);
+        let last = before(&path, 3 * LINES as u64).unwrap();
+        assert_eq!(
+            (last.lines.len(), last.from, last.to),
+            (LINES, 2 * LINES as u64, 3 * LINES as u64)
+        );
+    }
+
+    #[test]
+    fn a_search_finds_what_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "val_loss: \x1b[32m0.500\x1b[0m\nother\n").unwrap();
+        assert_eq!(
+            texts(&search(&path, 0, "val_loss: 0.5").unwrap()),
+            ["val_loss: 0.500"]
+        );
+    }
+
     #[test]
     fn a_log_is_followed_line_by_line() {
         let dir = tempfile::tempdir().unwrap();
@@ -216,9 +264,9 @@ mod tests {
         let text: String = (0..100_000).map(|n| format!("line {n} of the Log\n")).collect();
         std::fs::write(&path, &text).unwrap();
         let end = before(&path, text.len() as u64).unwrap();
-        assert!(end.lines.len() > 5000, "{}", end.lines.len());
+        assert_eq!(end.lines.len(), LINES);
         assert_eq!(end.lines.last().unwrap().text, "line 99999 of the Log");
-        assert!(end.lines[0].text.starts_with("line 8"), "{}", end.lines[0].text);
+        assert_eq!(end.lines[0].text, "line 98000 of the Log");
         let earlier = before(&path, end.from).unwrap();
         assert_eq!(earlier.to, end.from);
         let found = search(&path, 0, "LINE 999 ").unwrap();

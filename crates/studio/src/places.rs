@@ -15,6 +15,9 @@ use stokehold_tune::JOURNAL;
 
 use crate::{StudioError, notes};
 
+/// The folder of runs that is shown if none is named: where `stokehold train` puts them. It need not be there yet.
+pub const RUNS: &str = "runs";
+
 /// The files of a thing that the studio reads.
 const FILES: [&str; 19] = [
     "run.json",
@@ -47,6 +50,8 @@ pub struct Place {
     pub path: PathBuf,
     /// What manages it, if it is the folder of the jobs.
     pub jobs: Option<Store>,
+    /// Whether it need not be there: that of jobs before the first, and the usual one of runs.
+    pub is_to_come: bool,
 }
 
 /// All of them.
@@ -82,10 +87,10 @@ pub struct About {
 }
 
 impl Places {
-    /// The folder of jobs and those of runs. That of the jobs need not be there yet.
+    /// The folder of jobs and those of runs. That of the jobs need not be there yet, and neither need the usual one of runs.
     ///
     /// # Errors
-    /// A folder of runs that cannot be read, or is named twice.
+    /// A folder of runs that cannot be read, is named twice, or is a run.
     pub fn new(jobs: Option<&Path>, runs: &[PathBuf]) -> Result<Self, StudioError> {
         let mut all = Vec::new();
         if let Some(path) = jobs {
@@ -97,6 +102,7 @@ impl Places {
                 id: "jobs".to_owned(),
                 path: path.to_owned(),
                 jobs: Some(store),
+                is_to_come: true,
             });
         }
         let mut known: Vec<PathBuf> = jobs
@@ -108,8 +114,20 @@ impl Places {
                 path: path.clone(),
                 error,
             };
-            fs::read_dir(path).map_err(failed)?;
-            let real = path.canonicalize().map_err(failed)?;
+            let is_to_come = path == Path::new(RUNS) && !path.exists();
+            let real = match is_to_come {
+                true => std::path::absolute(path).map_err(failed)?,
+                false => {
+                    fs::read_dir(path).map_err(failed)?;
+                    path.canonicalize().map_err(failed)?
+                }
+            };
+            if ["run.json", JOURNAL].iter().any(|file| real.join(file).is_file()) {
+                return Err(StudioError::IsRun {
+                    path: path.clone(),
+                    parent: real.parent().unwrap_or(&real).to_owned(),
+                });
+            }
             if known.contains(&real) {
                 return Err(StudioError::Twice { path: path.clone() });
             }
@@ -121,6 +139,7 @@ impl Places {
                 },
                 path: path.clone(),
                 jobs: None,
+                is_to_come,
             });
         }
         Ok(Self(all))

@@ -29,6 +29,8 @@ use super::{COMPARED, Refusal, Shared, Site, can, log_of, overview, row_of};
 use crate::live::{At, Live};
 use crate::log;
 
+/// The same while a log is read whose writer is ahead.
+const SOON: Duration = Duration::from_millis(20);
 /// Between two looks at a run, and at anything else.
 const OFTEN: Duration = Duration::from_millis(500);
 const SELDOM: Duration = Duration::from_secs(1);
@@ -80,6 +82,8 @@ struct OfRun {
     /// The log's length, and since when it is that.
     length: Option<(u64, Instant)>,
     /// The line without an end that the reader has.
+    /// Whether more of the log has been written than was sent.
+    is_behind: bool,
     tail: String,
     has_ended: bool,
     head: u64,
@@ -149,7 +153,8 @@ async fn next(mut watching: Watching) -> Option<(Result<Event, Infallible>, Watc
             return Some((Ok(event), watching));
         }
         if !watching.is_first {
-            let rest = match watching.view {
+            let rest = match &watching.view {
+                View::Run(run) if run.is_behind => SOON,
                 View::Run(_) | View::Several(_) => OFTEN,
                 _ => SELDOM,
             };
@@ -187,7 +192,9 @@ impl Watching {
             View::Study { key, hash } => {
                 let file = site.places.find(key).ok().and_then(|found| found.file(JOURNAL));
                 let about = file.and_then(|file| file.metadata().ok());
-                let state = json!([about.as_ref().map(|about| about.len()), about.is_some()]);
+                // A tuner that dies writes nothing.
+                let state = site.index.snapshot().state_of(key);
+                let state = json!([about.as_ref().map(|about| about.len()), about.is_some(), state]);
                 if has_changed(hash, &state) {
                     pending.push_back(event("changed", None, &json!({"there": about.is_some()})));
                 }
@@ -208,6 +215,7 @@ impl OfRun {
             log: None,
             length: None,
             tail: String::new(),
+            is_behind: false,
             has_ended: false,
             head: 0,
             headed: None,
@@ -264,6 +272,7 @@ impl OfRun {
     fn tell(&mut self, mut part: log::Part, pending: &mut VecDeque<Event>) {
         let is_anew = self.log.is_none_or(|from| from != part.from);
         self.log = Some(part.to);
+        self.is_behind = !part.lines.is_empty() && part.to < part.length;
         let since = match self.length {
             Some((length, since)) if length == part.length => since,
             _ => Instant::now(),
