@@ -34,6 +34,10 @@ pub struct Args {
     /// Show everything, and change nothing.
     #[arg(long)]
     read_only: bool,
+    /// A further name that it is reached by, such as the one in the certificate; the link has it. Without it a studio answers to
+    /// addresses, localhost and its machine's name.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     /// Speak TLS: the file of the certificate and those that it rests on, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<Local>,
@@ -76,6 +80,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             .as_ref()
             .zip(args.tls_key.as_ref())
             .map(|(certificate, key)| (certificate.to_path_buf(), key.to_path_buf())),
+        host: args.host.clone(),
     })?;
     let address = studio.address();
     writeln!(terminal::out(), "{}", studio.link())?;

@@ -29,6 +29,8 @@ pub struct Guard {
     token: String,
     cookie: String,
     host: String,
+    /// A further name.
+    name: Option<String>,
     is_encrypted: bool,
 }
 
@@ -40,7 +42,7 @@ impl Guard {
     ///
     /// # Errors
     /// The system gives no random numbers.
-    pub fn new(is_encrypted: bool) -> io::Result<Self> {
+    pub fn new(is_encrypted: bool, name: Option<String>) -> io::Result<Self> {
         let mut bytes = [0; TOKEN];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -50,8 +52,14 @@ impl Guard {
             cookie: format!("stokehold-{:08x}", Fnv::of(token.as_bytes()) as u32),
             token,
             host: host.trim().to_owned(),
+            name,
             is_encrypted,
         })
+    }
+
+    /// The name that was given.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The token.
@@ -78,7 +86,7 @@ impl Guard {
         if !self.is_ours(host) {
             return Err((
                 StatusCode::MISDIRECTED_REQUEST,
-                "the studio answers to addresses, to localhost and to its machine's name; open the printed link",
+                "the studio answers to addresses, to localhost, to its machine's name and to that of --host; open the printed link",
             ));
         }
         let of_token = query(uri, "token").is_some_and(|given| self.is_token(given));
@@ -131,9 +139,11 @@ impl Guard {
             .strip_prefix('[')
             .and_then(|name| name.strip_suffix(']'))
             .unwrap_or(name);
+        let is_name = |own: &str| !own.is_empty() && name.eq_ignore_ascii_case(own);
         bare.parse::<IpAddr>().is_ok()
+            || self.name().is_some_and(is_name)
             || name.eq_ignore_ascii_case("localhost")
-            || (!self.host.is_empty() && name.eq_ignore_ascii_case(&self.host))
+            || is_name(&self.host)
     }
 
     fn is_token(&self, given: &str) -> bool {
@@ -195,9 +205,10 @@ mod tests {
     fn only_addresses_and_names_of_the_machine_are_hosts() {
         let guard = Guard {
             host: "Trainer-7".to_owned(),
-            ..Guard::new(false).unwrap()
+            ..Guard::new(false, Some("studio.example".to_owned())).unwrap()
         };
         for host in [
+            "studio.example:7878",
             "127.0.0.1:7878",
             "127.0.0.1",
             "localhost:9000",
@@ -224,7 +235,7 @@ mod tests {
 
     #[test]
     fn tokens_are_long_and_never_the_same() {
-        let (one, other) = (Guard::new(false).unwrap(), Guard::new(false).unwrap());
+        let (one, other) = (Guard::new(false, None).unwrap(), Guard::new(false, None).unwrap());
         assert_eq!(one.token().len(), 64);
         assert!(!one.is_token(other.token()) && one.is_token(one.token()));
         assert!(!one.is_token("") && !one.is_token(&one.token()[..63]));

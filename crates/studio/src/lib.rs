@@ -75,6 +75,7 @@
 //!     listen: "127.0.0.1:0".to_owned(),
 //!     read_only: true,
 //!     tls: None,
+//!     host: None,
 //! })?;
 //! println!("{}", studio.link());
 //! studio.run(&AtomicBool::new(false), |action| eprintln!("{action}"))?;

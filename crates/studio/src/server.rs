@@ -54,6 +54,8 @@ pub struct Options {
     pub read_only: bool,
     /// The files of a certificate and of its key, in PEM, for TLS.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// A name that it is reached by, besides addresses, `localhost` and the machine's name: that of the certificate.
+    pub host: Option<String>,
 }
 
 /// A studio that listens.
@@ -133,7 +135,7 @@ impl Studio {
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let guard = Guard::new(tls.is_some()).map_err(|error| StudioError::System {
+        let guard = Guard::new(tls.is_some(), options.host).map_err(|error| StudioError::System {
             what: "no random numbers for the token",
             error,
         })?;
@@ -157,8 +159,10 @@ impl Studio {
     /// The link that opens it. It has the token: whoever has it gets in.
     pub fn link(&self) -> String {
         // An address of all networks is none that a browser can open.
-        let host = match self.address.ip() {
-            ip if ip.is_unspecified() => format!("127.0.0.1:{}", self.address.port()),
+        let port = self.address.port();
+        let host = match (self.guard.name(), self.address.ip()) {
+            (Some(name), _) => format!("{name}:{port}"),
+            (None, ip) if ip.is_unspecified() => format!("127.0.0.1:{port}"),
             _ => self.address.to_string(),
         };
         let scheme = if self.tls.is_some() { "https" } else { "http" };

@@ -437,6 +437,7 @@ fn with_a_certificate_it_speaks_tls() {
         data: Vec::new(),
         program: None,
         tls: Some((key, cert.clone())),
+        host: None,
     };
     let error = Studio::bind(options).unwrap_err();
     assert!(

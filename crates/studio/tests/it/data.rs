@@ -43,6 +43,7 @@ pub fn options(data: &Path, read_only: bool) -> Options {
         listen: "127.0.0.1:0".to_owned(),
         read_only,
         tls: None,
+        host: None,
     }
 }
 

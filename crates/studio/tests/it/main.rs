@@ -69,6 +69,7 @@ impl Running {
             listen: "127.0.0.1:0".to_owned(),
             read_only: false,
             tls: None,
+            host: None,
         };
         change(&mut options);
         Self::of(options)

@@ -21,6 +21,7 @@ fn a_port_in_use_is_told_with_what_to_do() {
         listen: studio.address.to_string(),
         read_only: false,
         tls: None,
+        host: None,
     };
     let error = Studio::bind(options.clone()).unwrap_err();
     let said = error.to_string();

@@ -72,6 +72,7 @@ pub fn with_job_file() -> (TempDir, Options) {
         listen: "127.0.0.1:0".to_owned(),
         read_only: false,
         tls: None,
+        host: None,
     };
     (dir, options)
 }
