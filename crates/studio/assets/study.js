@@ -37,7 +37,7 @@ export default async function study(main) {
         : el("p", { class: "verdict" }, "No trial has a result yet."));
     const better = page.direction.startsWith("min") ? Math.min : Math.max;
     const results = page.trials.filter((trial) => trial.state === "finished" && trial.value !== null);
-    let so = null;
+    let so = page.best_before;
     const line = new Line("best so far"), dots = new Line("trial");
     dots.dots = true;
     for (const trial of results) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stokehold_tune::report::{self, WAYS};
-use stokehold_tune::{History, Insight, Outcome, Trial, in_words};
+use stokehold_tune::{Direction, History, Insight, Outcome, Trial, in_words};
 
 use crate::text;
 
@@ -24,7 +24,6 @@ pub fn page(history: &History) -> Value {
         "strategy": format!("{:?}", spec.strategy),
         "created": history.created,
         "most": spec.limits.max_jobs,
-        "parallel": spec.limits.max_parallel_jobs,
         "counts": {
             "completed": counts.completed,
             "stopped": counts.stopped,
@@ -41,8 +40,24 @@ pub fn page(history: &History) -> Value {
         "importance": insight.map(|insight| insight.importance()),
         "parallel": report::parallel(history).map(|picture| json!({"picture": picture, "about": WAYS})),
         "skipped": skipped,
+        // What the line of the best so far begins with.
+        "best_before": best_of(history, skipped),
         "trials": history.trials.iter().skip(skipped).map(|trial| self::trial(trial, &names)).collect::<Vec<_>>(),
     })
+}
+
+/// The best result of the first trials.
+fn best_of(history: &History, trials: usize) -> Option<f64> {
+    let is_better = |a: f64, b: f64| match history.spec.direction {
+        Direction::Minimize => a < b,
+        Direction::Maximize => a > b,
+    };
+    let completed = |trial: &&Trial| matches!(trial.outcome, Some(Outcome::Completed { .. }));
+    let results = history.trials[..trials]
+        .iter()
+        .filter(completed)
+        .filter_map(Trial::objective);
+    results.reduce(|best, one| if is_better(one, best) { one } else { best })
 }
 
 fn trial(trial: &Trial, names: &[&str]) -> Value {
