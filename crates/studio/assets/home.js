@@ -26,7 +26,7 @@ function running({ row, now }) {
   const [done, of] = row.progress || [];
   return el("section", { class: "running" },
     el("h3", {}, to(page(row), { key: row.key }, row.name), " ", el("span", { class: "soft" }, row.what)),
-    el("p", { class: "note" }, state(row.state), `  for ${duration(Date.now() / 1000 - row.began)}`,
+    el("p", { class: "note" }, state(row.state), `  for ${duration(Date.now() / 1000 - row.began - row.idle)}`,
       row.progress && `, ${done} of ${of} ${row.kind === "study" ? "trials" : "epochs"}`, row.result && `, ${row.result}`),
     row.progress && bar(of ? done / of : 0, `${done} of ${of}`),
     figures.length > 0 && el("dl", { class: "figures" }, figures),

@@ -38,7 +38,7 @@ export default async function run(main) {
     if (row.progress) add("epochs", `${done} of ${of}`);
     if (has(row.left)) add("left, about", duration(row.left));
     const end = row.ended ?? (row.state === "running" ? Date.now() / 1000 : null);
-    if (end !== null && row.began !== null) add(row.state === "running" ? "runs for" : "took", duration(end - row.began));
+    if (end !== null && row.began !== null) add(row.state === "running" ? "runs for" : "took", duration(end - row.began - row.idle));
     if (has(lately.cores)) add("cores", percent(lately.cores));
     if (has(lately.gpus)) add("GPUs", percent(lately.gpus));
     if (has(lately.wait_share)) add("waits for data", percent(100 * lately.wait_share));

@@ -84,7 +84,7 @@ export default async function runs(main) {
         el("td", { class: "choice", "data-is": "Choose" }, el("input", { type: "checkbox", checked: chosen.has(row.key), "data-focus": `row ${row.key}`, "aria-label": `Choose ${row.name}`, onchange: (event) => choose(row, event.target.checked) })),
         cell("Name", to(page(row), { key: row.key }, row.name), tags(row.tags), row.why && el("div", { class: "why" }, row.why)),
         cell("What", row.what), cell("State", state(row.state)), cell("Began", ago(row.began)),
-        cell("Took", end === null || row.began === null ? "–" : duration(end - row.began)),
+        cell("Took", end === null || row.began === null ? "–" : duration(end - row.began - row.idle)),
         cell("Progress", row.progress ? `${done}/${of}` : "–"), cell("Result", row.result || "–"));
     });
     const last = Math.min(latest.from + COUNT, latest.total);

@@ -73,6 +73,8 @@ pub struct Row {
     pub progress: Option<[u64; 2]>,
     /// Seconds that the rest takes, about.
     pub left: Option<f64>,
+    /// Seconds since its beginning in which it did not run, as before it was resumed.
+    pub idle: f64,
     /// Its result in a few words.
     pub result: String,
     /// The name of that result and its number, by which rows are sorted.
@@ -324,6 +326,7 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
         ended: None,
         progress: None,
         left: None,
+        idle: 0.0,
         result: String::new(),
         score: None,
         why: String::new(),
@@ -448,6 +451,7 @@ fn of_run(run: &Run, empty: Row) -> Row {
         left: epochs
             .and_then(|epochs| epochs.seconds_left)
             .filter(|_| state == "running"),
+        idle: run.about.as_ref().map_or(0.0, |about| about.idle_seconds),
         result,
         score,
         why: match (state, code) {
@@ -508,7 +512,7 @@ impl Snapshot {
         let now = stokehold_base::clock::unix_now();
         let took = |row: &Row| {
             let end = row.ended.or((row.state == "running").then_some(now));
-            Some(end? - row.began?)
+            Some(end? - row.began? - row.idle)
         };
         let number = |a: Option<f64>, b: Option<f64>| {
             a.unwrap_or(f64::NEG_INFINITY)
@@ -566,6 +570,7 @@ mod tests {
                 ended: None,
                 progress: None,
                 left: None,
+                idle: 0.0,
                 result: String::new(),
                 score: None,
                 why: String::new(),
