@@ -137,9 +137,8 @@ fn a_training_says_that_its_cache_is_full_and_finds_it_again() {
         "0",
     ];
     let mut command = stokehold(dir);
-    command.args([
-        "train",
-        "data",
+    // From another folder the run finds its data by their whole path alone.
+    command.arg("train").arg(dir.join("data")).args([
         "--cache",
         "small:1MiB",
         "--cache-share",

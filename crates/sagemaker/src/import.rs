@@ -492,7 +492,7 @@ fn pruned(job: &Job) -> Table {
         );
     }
     if let Some(section) = all.get_mut("sagemaker").and_then(toml::Value::as_table_mut) {
-        section.retain(|_, value| !is_empty(value));
+        section.retain(|_, value| !is_empty(value) && value.as_bool() != Some(false));
     }
     all
 }

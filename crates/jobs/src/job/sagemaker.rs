@@ -43,10 +43,10 @@ pub struct OnSageMaker {
     #[serde(default)]
     pub security_groups: Vec<String>,
     /// Cut the machines off from all networks but the buckets of the job.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default)]
     pub network_isolation: bool,
     /// Encrypt what the machines of the job send to each other.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default)]
     pub encrypt_traffic: bool,
     /// The key of AWS KMS that encrypts the model. Default: that of the account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,10 +71,6 @@ pub struct OnSageMaker {
     /// `efs://fs-ID/FOLDER` or `fsx://fs-ID/MOUNTNAME/FOLDER`.
     #[serde(default)]
     pub channels: BTreeMap<String, String>,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 fn thirty() -> u32 {
