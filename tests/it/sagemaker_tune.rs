@@ -42,6 +42,7 @@ role = "arn:aws:iam::123456789012:role/trains"
 region = "eu-west-1"
 image = "train"
 kms-key = "alias/mine"
+volume-kms-key = "0123-abc"
 [sagemaker.tags]
 team = "vision"
 "#;
@@ -461,7 +462,7 @@ fn a_dry_run_of_a_transform_prints_both_requests() {
                     "KmsKeyId": "alias/mine",
                 },
                 "TransformResources": {
-                    "InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "VolumeKmsKeyId": "alias/mine",
+                    "InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "VolumeKmsKeyId": "0123-abc",
                 },
                 "DataProcessing": {
                     "InputFilter": "$.image", "OutputFilter": "$.SageMakerOutput", "JoinSource": "Input",
@@ -552,7 +553,7 @@ fn moto_transforms() {
             assert!(shown.contains(part), "{does}: {shown}");
         }
     }
-    place.fine(&[&["job", "stop"][..], &at].concat());
+    // Not stopped: moto answers that of one that has ended with a fault.
     let training = place.run(&[
         "job",
         "show",
