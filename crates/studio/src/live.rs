@@ -233,7 +233,7 @@ pub fn whole(curves: &[Curve]) -> Vec<Value> {
 /// A name as a page has it, where curves are told apart by their names.
 fn shown(name: &str) -> String {
     let short = text::short(name, 100);
-    match short == name {
+    match name.chars().count() <= 100 {
         true => short,
         false => format!("{short} #{:08x}", Fnv::of(name.as_bytes()) as u32),
     }
