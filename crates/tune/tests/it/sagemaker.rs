@@ -803,6 +803,7 @@ fn what_has_no_counterpart_is_said_before_anything_is_made() {
     let plan = |change: &dyn Fn(&mut Plan)| {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("tune.toml"), STUDY).unwrap();
+        fs::write(dir.path().join("train.py"), "pass\n").unwrap();
         let mut plan = Plan::read(&dir.path().join("tune.toml")).unwrap();
         change(&mut plan);
         check(&plan, "eu-west-1").map_err(|error| (error.is_input(), error.to_string()))
