@@ -349,7 +349,7 @@ fn a_page_may_stay_open() {
         5000
     );
     // An answer has 2,000 lines at most.
-    for count in [7001, 8001] {
+    for count in [7000, 8001] {
         browser.run("[...document.querySelectorAll('.log-of button')].find((one) => one.textContent === 'Earlier lines').click()");
         browser.until(
             "earlier lines",
