@@ -33,7 +33,7 @@ use crate::places::Places;
 /// The most connections.
 const CONNECTIONS: usize = 256;
 /// How long the head of a request may take, and a connection may be idle.
-const HEAD: Duration = Duration::from_secs(5);
+const HEAD: Duration = Duration::from_secs(20);
 /// The most threads that read files.
 const THREADS: usize = 32;
 
