@@ -95,11 +95,7 @@ fn again(command: &str, name: &str, region: &str) -> String {
 
 /// `flowers-001 Completed: 0.25 with lr=0.1`.
 fn line(job: &TunedJob) -> String {
-    let mut text = format!(
-        "{} {}",
-        job.training_job_name,
-        job.training_job_status.to_string()
-    );
+    let mut text = format!("{} {}", job.training_job_name, job.training_job_status);
     if let Some(objective) = &job.objective {
         text += &format!(": {}", short(objective.value));
     }
