@@ -81,8 +81,7 @@ pub(crate) fn found_in(
     let file = match file {
         Some(file) => file,
         None => {
-            let writable = File::options().read(true).write(true).open(path);
-            let file = writable.or_else(|_| File::open(path))?;
+            let file = File::open(path)?;
             has_writer = file.metadata()?.len() < segment::START || lease::has_writer(&file)?;
             Arc::new(file)
         }
@@ -103,12 +102,10 @@ pub(crate) fn found_in(
 pub(crate) fn end(file: &File) -> io::Result<u64> {
     let mut found = Vec::new();
     if let Scanned::UpTo(at) = segment::find(file, 0, |key, place| found.push((key, place)))? {
-        let _ = file.set_len(at.max(segment::START)).and_then(|()| {
-            file.write_all_at(
-                &segment::end(&found, at.max(segment::START)),
-                at.max(segment::START),
-            )
-        });
+        let at = at.max(segment::START);
+        let _ = file
+            .set_len(at)
+            .and_then(|()| file.write_all_at(&segment::end(&found, at), at));
     }
     Ok(file.metadata()?.len())
 }

@@ -183,9 +183,14 @@ impl Store {
 
     /// A sample was read that is not there. Users have to know if it will not be added, once for each reason.
     pub fn lacks_one(&self) {
-        let Some(why) = self.stopped() else { return };
+        let stopped = held(&self.stopped);
+        let Some(Stopped { why, .. }) = &*stopped else {
+            return;
+        };
         let mut news = held(&self.news);
-        if news.said.insert(why.clone()) {
+        // Of a full cache every miss comes here.
+        if !news.said.contains(why) {
+            news.said.insert(why.clone());
             news.unsaid.push(format!(
                 "the cache in {} takes no images now: {why}; those that it lacks are read as they are",
                 self.dir.display()
