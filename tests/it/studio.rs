@@ -97,6 +97,76 @@ fn it_prints_a_link_shows_what_is_there_and_ends_at_once() {
     assert!(said.contains("jobs, runs") && !said.contains(&token), "{said}");
 }
 
+fn post(address: &str, token: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "POST {path}?token={token} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Asks until an answer has a text in it.
+fn until(address: &str, path: &str, has: &str) {
+    let began = Instant::now();
+    loop {
+        let page = get(address, path);
+        if page.contains(has) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no {has} in {page}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_job_goes_on_when_its_studio_is_killed_and_the_next_one_shows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let wait = dir.path().join("wait");
+    fs::write(&wait, "").unwrap();
+    fs::create_dir(dir.path().join("jobs")).unwrap();
+    fs::write(
+        dir.path().join("jobs/train.sh"),
+        "echo it runs\nwhile [ -e \"$WAIT\" ]; do sleep 0.05; done\necho it ends\n",
+    )
+    .unwrap();
+    let job = format!(
+        "entry-point = \"train.sh\"\nsource-dir = \".\"\nname = \"one\"\nopt-ml = false\nprofile = false\n[environment]\nWAIT = {:?}\n",
+        wait.to_str().unwrap()
+    );
+    let mut child = studio(dir.path(), &["--listen", "127.0.0.1:0"]);
+    let (address, token) = link(&mut child);
+    let body = format!("{{\"text\": {job:?}}}");
+    let answer = post(&address, &token, "/api/start", &body);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    until(
+        &address,
+        &format!("/api/run/log?key=jobs/one&token={token}"),
+        "it runs",
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let mut child = studio(dir.path(), &["--listen", "127.0.0.1:0"]);
+    let (address, token) = link(&mut child);
+    let page = format!("/api/run?key=jobs/one&token={token}");
+    until(&address, &page, "\"state\":\"running\"");
+    fs::remove_file(&wait).unwrap();
+    until(&address, &page, "\"state\":\"finished\"");
+    until(
+        &address,
+        &format!("/api/run/log?key=jobs/one&token={token}"),
+        "it ends",
+    );
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_folder_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();

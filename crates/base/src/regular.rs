@@ -34,6 +34,25 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The most bytes that [`read_small`] reads.
+pub const SMALL: u64 = 64 << 20;
+
+/// The bytes of a file that describes something, and so is small: what anybody may have put there does not fill the memory.
+///
+/// # Errors
+/// As [`read`]; [`io::ErrorKind::InvalidData`] if it has more than [`SMALL`] bytes.
+pub fn read_small(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(SMALL + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > SMALL {
+        true => {
+            let reason = format!("it has more than {} MiB: it describes nothing", SMALL >> 20);
+            Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+        }
+        false => Ok(bytes),
+    }
+}
+
 /// The text of a regular file.
 ///
 /// # Errors

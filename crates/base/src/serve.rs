@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,7 +21,11 @@ const GREETING: Duration = Duration::from_secs(20);
 /// How often it looks whether it is to end, and how long it waits when the system has no connection for it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Accepts connections until `stop`, and serves each in a task of its own. Those beyond `most` are closed at once.
+/// After how long a connection ends whose other side takes nothing, or is gone.
+const DEAD: Duration = Duration::from_secs(30);
+
+/// Accepts connections until `stop`, and serves each in a task of its own. Those beyond `most` are closed at once; so is, after 30
+/// seconds, one whose other side takes nothing of what is sent to it.
 ///
 /// # Errors
 /// The system's, of a listener that cannot be used: it has to be non-blocking.
@@ -47,6 +52,10 @@ pub async fn accept<F: Future<Output = Result<(), String>> + Send + 'static>(
             tracing::warn!(%peer, "refused: {most} connections are open");
             continue;
         };
+        if let Err(error) = prepare(&stream) {
+            tracing::debug!(%peer, "the connection ended: {error}");
+            continue;
+        }
         let served = serve(stream, peer);
         tokio::spawn(async move {
             if let Err(error) = served.await {
@@ -56,6 +65,15 @@ pub async fn accept<F: Future<Output = Result<(), String>> + Send + 'static>(
         });
     }
     Ok(())
+}
+
+/// Makes the system send at once, and find out that the other side is gone also where nothing is being sent.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_user_timeout(stream, DEAD.as_millis() as u32)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, DEAD)?;
+    Ok(sockopt::set_tcp_keepintvl(stream, DEAD / 3)?)
 }
 
 /// A certificate with its key.

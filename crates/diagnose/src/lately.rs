@@ -144,4 +144,32 @@ mod tests {
         assert!(end.cores.is_some_and(|cores| cores < 50.0), "{end:?}");
         assert_eq!(Lately::of(&Recording::default()), Lately::default());
     }
+
+    #[test]
+    fn steps_that_take_longer_than_what_is_looked_at_have_figures() {
+        let simulation = Simulation {
+            step_seconds: 3.0 * SECONDS,
+            phases: vec![Phase::Healthy],
+            ..Simulation::default()
+        };
+        let mut recording = simulation.recording();
+        // The end lies within a step, none of which ended lately.
+        let (_, last) = recording.nodes[0].steps().last().unwrap();
+        let end = last.end() - 0.1;
+        for node in &mut recording.nodes {
+            node.spans.retain(|span| span.end() < end);
+            node.ticks.retain(|tick| *tick < end);
+            let ticks = node.ticks.len();
+            node.series
+                .iter_mut()
+                .for_each(|series| series.values.truncate(ticks));
+        }
+        let lately = Lately::of(&recording);
+        let rate = lately.steps_per_second.unwrap();
+        assert!(
+            (1.0 / (7.0 * SECONDS)..=1.0 / (3.0 * SECONDS)).contains(&rate),
+            "{lately:?}"
+        );
+        assert!(lately.wait_share.is_none_or(|share| share < 0.2), "{lately:?}");
+    }
 }

@@ -122,24 +122,31 @@ impl Run {
                 seconds_left: None,
             });
         }
-        let (mut last, mut within) = (Vec::new(), 0);
+        let (mut last, mut within, mut step) = (Vec::new(), 0, 0.0);
         for line in end_of(&self.folder.join("metrics.jsonl")).split(|byte| *byte == b'\n') {
             let line: Value = serde_json::from_slice(line).unwrap_or_default();
             let Some(epoch) = line["epoch"].as_u64() else {
                 continue;
             };
+            step = line["step"].as_f64().unwrap_or(step);
             match line["kind"] == "epoch" {
-                true => last.push((epoch, line["seconds"].as_f64().unwrap_or(0.0))),
+                true => last.push((epoch, line["seconds"].as_f64().unwrap_or(0.0), step)),
                 false => within = epoch.saturating_sub(1),
             }
         }
-        let done = last.last().map_or(within, |(epoch, _)| *epoch);
+        let done = last.last().map_or(within, |(epoch, ..)| *epoch);
         let recent = &last[last.len().saturating_sub(RECENT)..];
-        let each = recent.iter().map(|(_, seconds)| seconds).sum::<f64>() / recent.len() as f64;
+        let each = recent.iter().map(|(_, seconds, _)| seconds).sum::<f64>() / recent.len() as f64;
+        // Of the epoch that goes on, as much is done as of the steps of the one before.
+        let begun = match last.last() {
+            Some((epoch, _, steps)) if *steps > 0.0 && *epoch > 0 => (step / steps - 1.0) * *epoch as f64,
+            _ => 0.0,
+        };
+        let epochs_left = of.saturating_sub(done) as f64 - begun.clamp(0.0, 1.0);
         Some(Epochs {
             done,
             of,
-            seconds_left: (each > 0.0).then(|| each * of.saturating_sub(done) as f64),
+            seconds_left: (each > 0.0).then(|| each * epochs_left.max(0.0)),
         })
     }
 
@@ -258,7 +265,7 @@ fn end_of(path: &Path) -> Vec<u8> {
 
 /// A file of JSON; `None` where it is not there.
 fn read(path: &Path) -> Result<Option<Value>, ProfileError> {
-    match regular::read(path) {
+    match regular::read_small(path) {
         Ok(text) => match serde_json::from_slice(&text) {
             Ok(value @ Value::Object(_)) => Ok(Some(value)),
             other => Err(ProfileError::Malformed {
@@ -336,6 +343,11 @@ mod tests {
                 seconds_left: Some(120.0)
             })
         );
+        // Half of the sixth epoch.
+        let path = dir.path().join("metrics.jsonl");
+        let lines = "{\"kind\":\"epoch\",\"epoch\":5,\"step\":50,\"seconds\":40}\n{\"kind\":\"train\",\"epoch\":6,\"step\":55}\n";
+        std::fs::write(path, lines).unwrap();
+        assert_eq!(run.epochs().unwrap().seconds_left, Some(2.5 * 40.0));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::GpuError;
 use crate::client::Gpu;
 use crate::coefficients::{Coefficients, Faults};
 use crate::entropy::Scans;
+use crate::kernels::gather::Way;
 use crate::kernels::{colour, decode, emit, gather, surroundings};
 use crate::packed::GroupsOfBatch;
 use crate::prepare::{
@@ -104,7 +105,8 @@ struct Layout {
 /// The launches for all images' stages with the same number.
 #[derive(Debug, Default)]
 struct Launches {
-    resample: Grid<6>,
+    /// By their [`Way`].
+    resample: [Grid<5>; 3],
     means: Vec<[u32; 3]>,
     contrast: Grid<7>,
     counts: Vec<[u32; 4]>,
@@ -648,10 +650,9 @@ impl Layout {
         let launches = &mut self.stages[number];
         let weights = program + 2 * stage.points;
         match stage.kind {
-            StageKind::Upright | StageKind::Turned => {
-                let turned = u32::from(stage.kind == StageKind::Turned);
-                let record = [turned, width, height, out, program, source];
-                launches.resample.push(record, width, height);
+            StageKind::Resample(way) => {
+                let record = [width, height, out, program, source];
+                launches.resample[way as usize].push(record, width, height);
             }
             StageKind::Contrast { factor } => {
                 let mean = self.pixels as u32;
@@ -703,7 +704,7 @@ impl Layout {
 
 /// [`Launches`] whose records have been placed among the words.
 struct Placed {
-    resample: PlacedGrid,
+    resample: [PlacedGrid; 3],
     means: u32,
     contrast: PlacedGrid,
     counts: u32,
@@ -733,7 +734,7 @@ impl<const N: usize> Grid<N> {
 impl Launches {
     fn place(self, words: &mut Words) -> Placed {
         Placed {
-            resample: self.resample.place(words),
+            resample: self.resample.map(|grid| grid.place(words)),
             means: words.records(&self.means),
             contrast: self.contrast.place(words),
             counts: words.records(&self.counts),
@@ -756,18 +757,21 @@ impl Placed {
         // A 0 that the kernels' compiler does not know to be 0.
         let zero = 0;
         // CubeCL skips a launch of size zero.
-        gather::resample::launch(
-            client,
-            tiles(self.resample.size),
-            tile,
-            words.arg(),
-            planes.arg(),
-            hues(),
-            pixels.arg(),
-            self.resample.records,
-            zero,
-        );
-        gpu.check(pixels)?;
+        for (way, grid) in Way::ALL.into_iter().zip(&self.resample) {
+            gather::resample::launch(
+                client,
+                tiles(grid.size),
+                tile,
+                words.arg(),
+                planes.arg(),
+                hues(),
+                pixels.arg(),
+                grid.records,
+                zero,
+                way,
+            );
+            gpu.check(pixels)?;
+        }
         let [widest, _, images] = self.contrast.size;
         let dim = CubeDim::new_1d(colour::SUMMING);
         colour::sums::launch(

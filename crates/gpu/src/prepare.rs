@@ -2,6 +2,7 @@
 
 use crate::Decode;
 use crate::entropy::Scan;
+use crate::kernels::gather::Way;
 use crate::packed::{DeviceTables, Groups};
 use crate::words::program;
 use std::mem;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling, is_packed};
 use stokehold_pipeline::{
     DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
-    ImageError, LevelTable, Pipeline, PipelineError, Preparation, Prepare, PreparedSample,
+    ImageError, LevelTable, Pipeline, PipelineError, Preparation, Prepare, PreparedSample, ResampleMap,
 };
 
 /// The most pixels whose luminance a device can sum in 32 bits.
@@ -171,8 +172,7 @@ pub(crate) struct PreparedStage {
 /// The kind of launch for a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StageKind {
-    Upright,
-    Turned,
+    Resample(Way),
     Contrast { factor: f32 },
     Levels { by: LevelTable },
     Sharpen { factor: f32 },
@@ -388,8 +388,9 @@ fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, Imag
     let pixels = u64::from(*width) * u64::from(*height);
     let kind = match work {
         DeviceWork::Resample(resample) => match resample.map {
-            stokehold_pipeline::ResampleMap::Upright(_) => StageKind::Upright,
-            stokehold_pipeline::ResampleMap::Turned(_) => StageKind::Turned,
+            ResampleMap::Upright(_) if apart => StageKind::Resample(Way::Apart),
+            ResampleMap::Upright(_) => StageKind::Resample(Way::Upright),
+            ResampleMap::Turned(_) => StageKind::Resample(Way::Turned),
         },
         DeviceWork::Contrast { .. } if pixels > MOST_AVERAGED => {
             return Err(ImageError::DoesNotFit(format!(
@@ -411,7 +412,7 @@ fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, Imag
         height: *height,
         kind,
         points: points.len() as u32,
-        program: program(work, points, apart, *height),
+        program: program(work, points, *height),
     })
 }
 

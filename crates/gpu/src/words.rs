@@ -54,10 +54,10 @@ impl Words {
 }
 
 /// The program of a stage; places count from its first word.
-pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], apart: bool, height: u32) -> Vec<u32> {
+pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], height: u32) -> Vec<u32> {
     let mut words = Words::default();
     match work {
-        DeviceWork::Resample(resample) => resampling(&mut words, resample, points, apart, height),
+        DeviceWork::Resample(resample) => resampling(&mut words, resample, points, height),
         DeviceWork::Contrast { .. }
         | DeviceWork::Levels { .. }
         | DeviceWork::Sharpen { .. }
@@ -82,7 +82,7 @@ pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], apart: bool, heig
 /// Where a program's point operations begin.
 fn place_of_points(work: &DeviceWork, words: &Words) -> u32 {
     match work {
-        DeviceWork::Resample(_) => words.0[4],
+        DeviceWork::Resample(_) => words.0[3],
         _ => 0,
     }
 }
@@ -104,40 +104,40 @@ fn points(words: &mut Words, points: &[Pointwise]) {
     }
 }
 
-fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], apart: bool, height: u32) {
+fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], height: u32) {
     let Resample { map, fills, inside } = resample;
     if let ResampleMap::Upright(tables) = map {
         let taps = tables.across.iter().chain(&tables.down);
         let of_taps: usize = taps.map(|taps| 2 + taps.starts.len() + taps.weights.len()).sum();
         words
             .0
-            .reserve(11 + fills.len() + 2 * inside.len() + 2 * points.len() + of_taps);
+            .reserve(10 + fills.len() + 2 * inside.len() + 2 * points.len() + of_taps);
     }
-    words.extend([u32::from(apart), fills.len() as u32, 0, points.len() as u32, 0]);
+    words.extend([fills.len() as u32, 0, points.len() as u32, 0]);
     words.extend([0; 6]);
-    words.0[2] = words.here();
+    words.0[1] = words.here();
     let rows = height as usize;
     for (fill, inside) in fills.iter().zip(inside.chunks_exact(rows)) {
         let [r, g, b] = fill.map(u32::from);
         words.push(r | g << 8 | b << 16);
         words.extend(inside.iter().flat_map(|&(from, to)| [from, to]));
     }
-    words.0[4] = words.here();
+    words.0[3] = words.here();
     self::points(words, points);
     match map {
         ResampleMap::Upright(tables) => {
             let across: Vec<u32> = tables.across.iter().map(|taps| axis(words, taps)).collect();
             let down: Vec<u32> = tables.down.iter().map(|taps| axis(words, taps)).collect();
             for c in 0..3 {
-                words.0[5 + c] = across[tables.across_of[c]];
-                words.0[8 + c] = down[tables.down_of[c]];
+                words.0[4 + c] = across[tables.across_of[c]];
+                words.0[7 + c] = down[tables.down_of[c]];
             }
         }
         ResampleMap::Turned(tables) => {
-            words.0[5] = turned_axis(words, &tables.across);
-            words.0[6] = turned_axis(words, &tables.down);
-            words.0[7] = height;
-            words.0[8] = words.here();
+            words.0[4] = turned_axis(words, &tables.across);
+            words.0[5] = turned_axis(words, &tables.down);
+            words.0[6] = height;
+            words.0[7] = words.here();
             let last = inside.chunks_exact(rows).last();
             words.extend((0..rows).map(|v| last.map_or(0, |inside| inside[v].0)));
         }

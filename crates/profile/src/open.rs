@@ -58,7 +58,7 @@ impl About {
     /// [`ProfileError::Io`] if it cannot be read, [`ProfileError::Malformed`] if it has another format.
     pub fn read(recording: &Path) -> Result<Option<Self>, ProfileError> {
         let path = recording.join(Self::FILE);
-        match regular::read(&path) {
+        match regular::read_small(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .map(Some)
                 .map_err(|error| ProfileError::Malformed {

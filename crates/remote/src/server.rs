@@ -24,7 +24,6 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustix::net::sockopt;
 use serde::Serialize;
 use serde_json::json;
 use stokehold_base::fault::Fault;
@@ -72,7 +71,7 @@ const USUAL_SPEC: u64 = 1 << 20;
 /// How long an answer may be on its way; trainers wait no longer.
 const SENDING: Duration = Duration::from_secs(60);
 
-/// How long sent bytes may be unacknowledged before the connection is dead.
+/// How long a request's body may be on its way; its head, and an idle connection, twice as long.
 const DEAD: Duration = Duration::from_secs(30);
 
 /// How a server serves.
@@ -292,14 +291,6 @@ impl Refusal {
 type Answer = Response<Pieces>;
 
 async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<Tls>) -> Result<(), String> {
-    let ready = stream.set_nodelay(true).and_then(|()| {
-        // The system finds out that a machine is gone also where nothing is being sent.
-        sockopt::set_tcp_user_timeout(&stream, DEAD.as_millis() as u32)?;
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, DEAD)?;
-        Ok(sockopt::set_tcp_keepintvl(&stream, DEAD / 3)?)
-    });
-    ready.map_err(|error| error.to_string())?;
     match tls {
         None => speak(state, stream).await,
         Some(tls) => speak(state, tls.greet(stream).await?).await,

@@ -1,6 +1,6 @@
 // Curves. Everything that the studio draws over steps or time is drawn here: runs, trials, comparisons.
 
-import { clock, digits, duration, el, fill, save } from "./dom.js";
+import { clock, digits, duration, el, fill, query, remember, save } from "./dom.js";
 
 // Lines differ in colour and in dashes, so that nobody needs to see the colours.
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [1, 4], [5, 5]];
@@ -28,6 +28,38 @@ function ticks(low, high, count) {
     all.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
   }
   return all;
+}
+
+// The marks of a logarithmic scale from low to high: powers of ten with 2 and 5 between them where there is room, and round numbers
+// where there is less than a power.
+function marksOfLog(low, high, count) {
+  const powers = Math.log10(high) - Math.log10(low);
+  if (powers < 1) return ticks(low, high, count).filter((tick) => tick > 0);
+  const every = Math.max(1, Math.ceil(powers / count));
+  const between = 3 * powers <= count ? [1, 2, 5] : [1];
+  const all = [];
+  for (let power = Math.floor(Math.log10(low) / every) * every; power <= Math.log10(high); power += every) {
+    all.push(...between.map((factor) => factor * 10 ** power));
+  }
+  return all.filter((tick) => tick >= low && tick <= high);
+}
+
+// How far a mean reaches back: over so many parts of the picture's width.
+const PARTS = 1000;
+
+// An exponential mean of values at places xs, where `keep` (0 to 1) of it is left after a PARTS-th of the width. It counts distances
+// and not points, because some stretches of a line are thinner than others; the first values are not drawn towards 0.
+function smoothed(xs, values, width, keep) {
+  let sum = 0, weight = 0, before = null;
+  return values.map((value, at) => {
+    const x = xs[at];
+    if (value === null || x === null) return value;
+    const left = before === null || !(width > 0) ? 0 : keep ** Math.max(0, ((x - before) / width) * PARTS);
+    sum = sum * left + value;
+    weight = weight * left + 1;
+    before = x;
+    return sum / weight;
+  });
 }
 
 // The lowest and the highest of some points, each the first of equals, in their order; a point is [time, step, value].
@@ -102,7 +134,7 @@ export class Line {
   }
 }
 
-// A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), unit (what steps count), words (how a value is
+// A picture of lines. `options`: title, by ("step" or "time"), log (a logarithmic scale), smooth (0 to 1, for `smoothed`), unit (what steps count), words (how a value is
 // written), within (the range of the values, if it is known), begin (of a line,
 // the time from which its times are counted).
 export class Chart {
@@ -156,8 +188,8 @@ export class Chart {
     this.redraw();
   }
 
-  by(word) {
-    this.options.by = word;
+  change(options) {
+    Object.assign(this.options, options);
     this.redraw();
   }
 
@@ -227,6 +259,11 @@ export class Chart {
     return begin === undefined ? line.times : line.times.map((time) => (time === null ? null : time - begin));
   }
 
+  // Of a few points, a mean says less than they do.
+  smooths(line) {
+    return this.options.smooth > 0 && !line.dots && line.values.length > 10;
+  }
+
   draw(into) {
     const shown = this.lines.filter((line) => !this.hidden.has(line.name));
     const width = into ? 1200 : Math.max(200, this.canvas.clientWidth || this.figure.clientWidth);
@@ -259,7 +296,8 @@ export class Chart {
     pen.textBaseline = "middle";
     if (!(x1 >= x0)) {
       pen.fillStyle = soft;
-      pen.fillText("No numbers yet", 12, height / 2);
+      const none = this.options.log && shown.some((line) => line.values.length > 0) ? "No numbers above 0, which a logarithmic scale needs" : "No numbers yet";
+      pen.fillText(none, 12, height / 2);
       if (!into) this.label();
       return;
     }
@@ -272,15 +310,15 @@ export class Chart {
     low -= margin; high += margin;
     const least = 1e-12 * Math.max(Math.abs(x0), Math.abs(x1));
     if (x1 - x0 <= least) { x0 -= Math.max(0.5, least); x1 += Math.max(0.5, least); }
-    const marks = ticks(low, high, height / 45);
-    const words = marks.map((tick) => this.options.words(this.options.log ? 10 ** tick : tick));
+    const marks = this.options.log ? marksOfLog(10 ** low, 10 ** high, height / 45) : ticks(low, high, height / 45);
+    const words = marks.map((tick) => this.options.words(tick));
     const left = Math.max(36, ...words.map((word) => pen.measureText(word).width)) + 14;
     const right = 12, top = 8, bottom = 26;
     const x = (one) => left + ((one - x0) / (x1 - x0)) * (width - left - right);
     const y = (one) => height - bottom - ((value(one) - low) / (high - low)) * (height - top - bottom);
     pen.textAlign = "right";
     marks.forEach((tick, place) => {
-      const at = height - bottom - ((tick - low) / (high - low)) * (height - top - bottom);
+      const at = y(tick);
       pen.fillStyle = rule;
       pen.fillRect(left, Math.round(at), width - left - right, 1);
       pen.fillStyle = soft;
@@ -296,14 +334,14 @@ export class Chart {
       pen.fillRect(Math.round(at), height - bottom, 1, 4);
       if (at + half < width) pen.fillText(text, at, height - bottom + 14);
     }
-    this.lines.forEach((line, number) => {
-      if (this.hidden.has(line.name)) return;
+    const trace = (line, number, values, share) => {
       const xs = this.xs(line);
       this.stroke(pen, number);
+      pen.globalAlpha *= share;
       pen.beginPath();
       let drawing = false, last = null, count = 0;
       for (let at = 0; at < xs.length; at += 1) {
-        const one = line.values[at];
+        const one = values[at];
         if (xs[at] === null || one === null || (this.options.log && one <= 0)) {
           // A value that is none breaks the line, and is marked.
           if (one === null && xs[at] !== null) {
@@ -328,17 +366,27 @@ export class Chart {
       if (last && (count < 30 || line.dots)) {
         pen.fillStyle = pen.strokeStyle;
         for (let at = 0; at < xs.length; at += 1) {
-          if (xs[at] === null || line.values[at] === null || (this.options.log && line.values[at] <= 0)) continue;
+          if (xs[at] === null || values[at] === null || (this.options.log && values[at] <= 0)) continue;
           pen.beginPath();
-          pen.arc(x(xs[at]), y(line.values[at]), 2.5, 0, 7);
+          pen.arc(x(xs[at]), y(values[at]), 2.5, 0, 7);
           pen.fill();
         }
       }
       pen.globalAlpha = 1;
+    };
+    // What a mean smooths stays to be seen behind it.
+    const means = new Map();
+    this.lines.forEach((line, number) => {
+      if (this.hidden.has(line.name)) return;
+      if (this.smooths(line)) {
+        means.set(line, smoothed(this.xs(line), line.values, x1 - x0, this.options.smooth));
+        trace(line, number, line.values, 0.25);
+      } else trace(line, number, line.values, 1);
     });
+    for (const [line, mean] of means) trace(line, this.lines.indexOf(line), mean, 1);
     if (!into) {
       this.label();
-      this.point(pen, { shown, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start });
+      this.point(pen, { shown, means, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start });
     } else {
       pen.textAlign = "left";
       const named = this.lines.map((line, number) => [line, number]).filter(([line]) => !this.hidden.has(line.name));
@@ -358,7 +406,7 @@ export class Chart {
   }
 
   // The values under the pointer.
-  point(pen, { shown, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start }) {
+  point(pen, { shown, means, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start }) {
     if (this.pointer === null || this.pointer < left || this.pointer > width - right) {
       this.tip.hidden = true;
       return;
@@ -375,11 +423,14 @@ export class Chart {
       }
       if (best < 0) continue;
       place ??= xs[best];
-      if (lines.length < 12) lines.push(`${line.name}: ${this.options.words(line.values[best])}`);
-      if (line.values[best] !== null && !(this.options.log && line.values[best] <= 0)) {
+      const mean = means.get(line)?.[best];
+      const also = mean === undefined ? "" : ` (mean ${this.options.words(mean)})`;
+      if (lines.length < 12) lines.push(`${line.name}: ${this.options.words(line.values[best])}${also}`);
+      const here = mean === undefined ? line.values[best] : mean;
+      if (here !== null && !(this.options.log && here <= 0)) {
         pen.fillStyle = style("--ink");
         pen.beginPath();
-        pen.arc(x(xs[best]), y(line.values[best]), 3.5, 0, 7);
+        pen.arc(x(xs[best]), y(here), 3.5, 0, 7);
         pen.fill();
       }
     }
@@ -418,10 +469,27 @@ export class Curves {
     this.aligned = aligned;
     this.begins = new Map();
     this.holder = el("div", { class: "charts" });
-    holder.append(this.holder);
     this.lines = new Map();
     this.charts = new Map();
-    this.way = "step";
+    const { by, log, smooth } = query();
+    const kept = Number(smooth);
+    this.options = { by: by === "time" ? "time" : "step", log: log === "1", smooth: kept > 0 && kept < 1 ? kept : 0 };
+    holder.append(el("div", { class: "titled" }, el("h2", {}, "Curves"), this.tools()), this.holder);
+  }
+
+  // How the curves are drawn, which the page's address keeps.
+  tools() {
+    const change = (options, kept) => {
+      Object.assign(this.options, options);
+      for (const chart of this.charts.values()) chart.change(options);
+      remember(kept);
+    };
+    const { by, log, smooth } = this.options;
+    const way = el("select", { "aria-label": "Curves over", onchange: () => change({ by: way.value }, { by: way.value === "step" ? "" : way.value }) },
+      el("option", { value: "step" }, "over steps"), el("option", { value: "time", selected: by === "time" }, "over time"));
+    const scale = el("input", { type: "checkbox", id: "log-scale", checked: log, onchange: () => change({ log: scale.checked }, { log: scale.checked ? 1 : "" }) });
+    const mean = el("input", { type: "range", id: "smooth", min: 0, max: 0.99, step: 0.01, value: smooth, oninput: () => change({ smooth: Number(mean.value) }, { smooth: mean.value > 0 ? mean.value : "" }) });
+    return el("span", { class: "tools" }, el("label", {}, "smooth ", mean), el("label", {}, scale, " logarithmic"), way);
   }
 
   static group({ name, subject }) {
@@ -475,15 +543,10 @@ export class Curves {
     for (const [name, lines] of groups) {
       if (!this.charts.has(name)) {
         const begin = this.aligned ? { begin: (line) => this.begins.get(line.prefix) } : {};
-        this.charts.set(name, new Chart(this.holder, { title: name, by: this.way, unit: lines[0].unit, ...begin }));
+        this.charts.set(name, new Chart(this.holder, { title: name, unit: lines[0].unit, ...this.options, ...begin }));
       }
       this.charts.get(name).set(lines);
     }
-  }
-
-  by(word) {
-    this.way = word;
-    for (const chart of this.charts.values()) chart.by(word);
   }
 
   get isEmpty() {

@@ -20,8 +20,7 @@ export function notes(key, now, can) {
       event.preventDefault();
       const wanted = { tags: words.value.split(",").map((tag) => tag.trim()).filter(Boolean), note: text.value };
       try {
-        await act("/api/notes", { key, ...wanted });
-        now = wanted;
+        now = (await act("/api/notes", { key, was: now, ...wanted })).notes;
         show();
         holder.querySelector("#edit-notes")?.focus();
         say("Tags and note are kept.");

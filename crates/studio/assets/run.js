@@ -1,6 +1,6 @@
 // One run or job, live.
 
-import { address, bar, bytes, card, clock, digits, duration, el, fill, isSelected, moment, percent, query, remember, state, table } from "./dom.js";
+import { address, bar, bytes, card, clock, digits, duration, el, fill, isSelected, moment, percent, query, state, table } from "./dom.js";
 import { act, ask, follow } from "./net.js";
 import { Curves } from "./chart.js";
 import { Heat } from "./heat.js";
@@ -15,7 +15,7 @@ const LINES = 5000;
 const INTERVALS = [100, 200, 500, 1000, 5000, 10000, 60000];
 
 export default async function run(main) {
-  const { key, by = "step" } = query();
+  const { key } = query();
   const about = await ask("/api/run", { key });
   document.title = `${about.row.name} · Stokehold studio`;
 
@@ -101,17 +101,10 @@ export default async function run(main) {
   drawButtons();
 
   // Curves.
-  const way = el("select", { "aria-label": "Curves over" }, el("option", { value: "step" }, "over steps"), el("option", { value: "time", selected: by === "time" }, "over time"));
-  fill(curves, el("div", { class: "titled" }, el("h2", {}, "Curves"), way));
+  const charts = new Curves(curves);
   const empty = el("p", { class: "note" }, "It has reported no numbers yet.");
   const many = el("p", { class: "note", hidden: true, role: "status" });
   curves.append(empty, many);
-  const charts = new Curves(curves);
-  charts.by(by);
-  way.addEventListener("change", () => {
-    charts.by(way.value);
-    remember({ by: way.value === "step" ? "" : way.value });
-  });
 
   // Verdict, rules, advice and heat map.
   const map = el("div", {});

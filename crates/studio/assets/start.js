@@ -46,7 +46,7 @@ export default async function start(main, session) {
   fill(main, el("h1", {}, "Start a job"),
     el("p", { class: "note" }, "It runs as ", el("code", {}, "stokehold job run --detach"), " runs it, on the studio's machine and as its user, and goes on when the studio ends. ",
       "Relative paths are meant from ", el("code", {}, source.folder), file ? ", the file's folder." : ", the folder of the jobs.",
-      key && [" It is a copy of ", to("/run", { key }, key), "; values that are (hidden) are taken from there."]),
+      key && [" It is a copy of ", to("/run", { key }, key), ": it runs the code that lies at the same place now, and values that are (hidden) are taken from there."]),
     draft !== null && el("p", { class: "note", id: "draft" }, "This is what you typed here before. ",
       el("button", { type: "button", class: "small", onclick: () => { sessionStorage.removeItem(slot); go(location.pathname + location.search); } }, "Begin anew")),
     el("section", {}, el("div", { class: "bar-of" }, el("label", { for: "from" }, "Begin with"), choice, el("span", { class: "states", role: "group", "aria-label": "Show it" }, tabs)), body),

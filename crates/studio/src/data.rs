@@ -41,7 +41,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::StudioError;
 use crate::api::{Answer, Refusal, Shared, Site, act_for, blocking};
-use crate::places::Lost;
+use crate::places::{Lost, named};
 use crate::server::Peer;
 use crate::text;
 
@@ -119,7 +119,7 @@ impl Data {
     pub fn new(paths: &[PathBuf]) -> Result<Self, StudioError> {
         let mut places = Vec::new();
         let mut known = Vec::new();
-        for (number, path) in paths.iter().enumerate() {
+        for path in paths {
             let failed = |error| StudioError::Folder {
                 path: path.clone(),
                 error,
@@ -129,12 +129,11 @@ impl Data {
             if known.contains(&real) {
                 return Err(StudioError::Twice { path: path.clone() });
             }
+            let ids = places.iter().map(|place: &Folder| place.id.as_str());
+            let id = named(&real, ids.collect());
             known.push(real);
             places.push(Folder {
-                id: match number {
-                    0 => "data".to_owned(),
-                    number => format!("data-{}", number + 1),
-                },
+                id,
                 path: path.clone(),
             });
         }

@@ -44,6 +44,7 @@
 //! | a file that is fetched | 256 kB at a time, as its reader takes it |
 //! | a log | 256 kB and 2,000 lines an answer; lines are cut at 4 kB |
 //! | judgements and heat maps | made one at a time, the last 8 are kept |
+//! | importances of studies | the last 8 are kept |
 //! | data sets that somebody looks at | 2, about 100 bytes an image |
 //! | images that are decoded | 2 at a time, of at most 2^25 pixels |
 //! | connections | 256 |

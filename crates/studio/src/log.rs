@@ -66,15 +66,14 @@ pub fn from(path: &Path, from: u64) -> io::Result<Part> {
 /// The system's.
 pub fn before(path: &Path, end: u64) -> io::Result<Part> {
     let first = end.saturating_sub(PART);
-    let mut file = regular::open(path)?;
-    file.seek(SeekFrom::Start(first))?;
-    let bytes = take(&file, end - first)?;
+    let (file, length) = open(path)?;
+    let bytes = take(&file, first, end - first)?;
     // So many lines from the end.
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    let start = first + ends.rev().nth(LINES).map_or(0, |(at, _)| at as u64 + 1);
-    let mut part = read(path, start, end - start, None)?;
+    let skipped = ends.rev().nth(LINES).map_or(0, |(at, _)| at + 1);
+    let mut part = part_of(&bytes[skipped..], first + skipped as u64, length, None);
     // Without the rest of a line that began earlier, unless all of it is that line.
-    if start > 0 && start == first && part.lines.len() > 1 {
+    if first > 0 && skipped == 0 && part.lines.len() > 1 {
         part.lines.remove(0);
         part.from = part.lines[0].at;
     }
@@ -119,12 +118,14 @@ pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
 }
 
 fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Part> {
-    let mut file = regular::open(path)?;
-    let length = file.metadata()?.len();
+    let (file, length) = open(path)?;
     // A log that was written anew is read from its beginning.
     let from = if from > length { 0 } else { from };
-    file.seek(SeekFrom::Start(from))?;
-    let bytes = take(&file, most)?;
+    Ok(part_of(&take(&file, from, most)?, from, length, words))
+}
+
+/// The lines of some bytes of a log, of those that have a text in them, and what follows them.
+fn part_of(bytes: &[u8], from: u64, length: u64, words: Option<&str>) -> Part {
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => end + 1,
         // A line that is longer than what is read at once comes in pieces: nothing waits for its end.
@@ -152,7 +153,7 @@ fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Pa
     for line in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
         if part.lines.len() == LINES {
             part.to = at;
-            return Ok(part);
+            return part;
         }
         part.lines.extend(found(at, line));
         at += line.len() as u64;
@@ -161,11 +162,19 @@ fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Pa
     if !rest.is_empty() && at + rest.len() as u64 >= length {
         part.tail = found(at, rest);
     }
-    Ok(part)
+    part
 }
 
-fn take(file: &File, most: u64) -> io::Result<Vec<u8>> {
+/// A file, and its length.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let file = regular::open(path)?;
+    let length = file.metadata()?.len();
+    Ok((file, length))
+}
+
+fn take(mut file: &File, from: u64, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(from))?;
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

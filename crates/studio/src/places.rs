@@ -44,7 +44,7 @@ const FILES: [&str; 19] = [
 /// One of the given folders.
 #[derive(Debug)]
 pub struct Place {
-    /// Its name in keys: `jobs`, `runs`, `runs-2`, ..
+    /// Its name in keys: `jobs`, or [`named`] after the folder.
     pub id: String,
     /// The folder, as it was given.
     pub path: PathBuf,
@@ -86,6 +86,20 @@ pub struct About {
     there: bool,
 }
 
+/// A name for keys of a folder, given without links: its own, and a number behind it if another folder has that.
+pub fn named(folder: &Path, taken: Vec<&str>) -> String {
+    let own = folder.file_name().and_then(|name| name.to_str());
+    let own = own
+        .filter(|own| !own.contains(char::is_control))
+        .unwrap_or("folder");
+    let names = std::iter::once(own.to_owned()).chain((2..).map(|number| format!("{own}-{number}")));
+    // The names have no end, and what is taken has one.
+    names
+        .into_iter()
+        .find(|name| !taken.contains(&name.as_str()))
+        .unwrap_or_default()
+}
+
 impl Places {
     /// The folder of jobs and those of runs. That of the jobs need not be there yet, and neither need the usual one of runs.
     ///
@@ -109,7 +123,7 @@ impl Places {
             .and_then(|path| path.canonicalize().ok())
             .into_iter()
             .collect();
-        for (number, path) in runs.iter().enumerate() {
+        for path in runs {
             let failed = |error| StudioError::Folder {
                 path: path.clone(),
                 error,
@@ -131,12 +145,11 @@ impl Places {
             if known.contains(&real) {
                 return Err(StudioError::Twice { path: path.clone() });
             }
+            let ids = all.iter().map(|place: &Place| place.id.as_str());
+            let id = named(&real, ids.collect());
             known.push(real);
             all.push(Place {
-                id: match number {
-                    0 => "runs".to_owned(),
-                    number => format!("runs-{}", number + 1),
-                },
+                id,
                 path: path.clone(),
                 jobs: None,
                 is_to_come,
@@ -274,6 +287,18 @@ mod tests {
         fs::remove_dir_all(&runs).unwrap();
         assert_eq!(found("runs/one"), Err(Lost::Missing));
         assert!(!places.about()[0].there);
+    }
+
+    #[test]
+    fn keys_begin_with_the_names_of_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = ["a/runs", "b/runs", "jobs", "c/experiments"].map(|folder| dir.path().join(folder));
+        folders
+            .iter()
+            .for_each(|folder| fs::create_dir_all(folder).unwrap());
+        let places = Places::new(Some(&dir.path().join("j")), &folders).unwrap();
+        let ids: Vec<&str> = places.iter().map(|place| place.id.as_str()).collect();
+        assert_eq!(ids, ["jobs", "runs", "runs-2", "jobs-2", "experiments"]);
     }
 
     #[test]

@@ -218,7 +218,6 @@ impl Studio {
 }
 
 async fn serve(router: Router, stream: TcpStream, tls: Option<Tls>) -> Result<(), String> {
-    let _ = stream.set_nodelay(true);
     match tls {
         None => speak(router, stream).await,
         Some(tls) => speak(router, tls.greet(stream).await?).await,

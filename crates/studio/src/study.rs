@@ -1,5 +1,9 @@
 //! A study for its page: its trials, what was best, and which parameters matter.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use stokehold_tune::report::{self, WAYS};
 use stokehold_tune::{Direction, History, Insight, Outcome, Trial, in_words};
@@ -11,12 +15,64 @@ const TRIALS: usize = 1000;
 /// The most reports of a trial; every so many one is sent of more.
 const REPORTS: usize = 200;
 
+/// Studies whose importances are kept.
+const KEPT: usize = 8;
+/// An importance of fewer results is shown for so many times as long as it took to make.
+const SHARE: u32 = 20;
+
+/// What share of the objective's variation each parameter explains, of the studies that somebody looks at. It takes seconds of a
+/// study of thousands of trials, and changes with their results alone.
+#[derive(Debug, Default)]
+pub struct Importances(Mutex<VecDeque<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    key: String,
+    /// When the study was made, which tells it from another one in the same folder.
+    created: f64,
+    results: usize,
+    made: Instant,
+    took: Duration,
+    shares: Option<Vec<(String, f64)>>,
+}
+
+impl Importances {
+    /// That of a study; `None` of too few results.
+    pub fn of(&self, key: &str, history: &History) -> Option<Vec<(String, f64)>> {
+        let results = history.counts().completed;
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_kept = |kept: &&Kept| {
+            kept.key == key
+                && kept.created == history.created
+                && (kept.results == results || kept.made.elapsed() < SHARE * kept.took)
+        };
+        if let Some(kept) = lock().iter().find(is_kept) {
+            return kept.shares.clone();
+        }
+        let began = Instant::now();
+        let shares = Insight::of(history).map(|insight| insight.importance());
+        let mut all = lock();
+        all.retain(|kept| kept.key != key);
+        all.push_back(Kept {
+            key: key.to_owned(),
+            created: history.created,
+            results,
+            made: Instant::now(),
+            took: began.elapsed(),
+            shares: shares.clone(),
+        });
+        if all.len() > KEPT {
+            all.pop_front();
+        }
+        shares
+    }
+}
+
 /// Everything that the page shows.
-pub fn page(history: &History) -> Value {
+pub fn page(history: &History, importance: Option<Vec<(String, f64)>>) -> Value {
     let spec = &history.spec;
     let counts = history.counts();
     let skipped = history.trials.len().saturating_sub(TRIALS);
-    let insight = Insight::of(history);
     let names = history.names();
     json!({
         "objective": text::short(&spec.objective, 100),
@@ -37,7 +93,7 @@ pub fn page(history: &History) -> Value {
             "values": text::short(&in_words(&best.values), 400),
         })),
         "parents": history.parents.iter().map(|parent| text::short(&parent.name, 100)).collect::<Vec<_>>(),
-        "importance": insight.map(|insight| insight.importance()),
+        "importance": importance,
         "parallel": report::parallel(history).map(|picture| json!({"picture": picture, "about": WAYS})),
         "skipped": skipped,
         // What the line of the best so far begins with.

@@ -7,20 +7,38 @@ use cubecl::prelude::*;
 /// Units of a cube: a tile of 16 x 16 pixels.
 pub(crate) const TILE: u32 = 16;
 
+/// How an image is resampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// Each component of a JPEG by itself, along its rows and columns.
+    Apart,
+    /// Pixels, along rows and columns.
+    Upright,
+    /// Pixels, by a window for each.
+    Turned,
+}
+
+impl Way {
+    /// All of them, in their order.
+    pub const ALL: [Way; 3] = [Way::Apart, Way::Upright, Way::Turned];
+}
+
 /// A source begins with its kind. For pixels (0 among the pixels, 4 among the words) there follow their
 /// place, width and height. For a JPEG's components (1 grey, 2 YCbCr, 3 RGB): the first pixel's column and
 /// row in the scaled image, an unused word, and nine words for each component: the place of its plane, bytes
 /// per row, samples per row, rows, the first sample's column and row, pixels per sample across and down, and
 /// the kind of upsampling (0 repeated, 1 across, 2 down, 3 both).
 ///
-/// A program has: 1 if components are resampled separately, the number and place of fills, the number and
-/// place of point operations; an upright one then has the places of each channel's weights across and down; a
-/// turned one has the places of both axes, its rows, and the place of each row's first column inside. Places
-/// count from the program's first word. A fill is its colour, and two words per row: the columns inside of
-/// it.
+/// A program has: the number and place of fills, the number and place of point operations; an upright one
+/// then has the places of each channel's weights across and down; a turned one has the places of both axes,
+/// its rows, and the place of each row's first column inside. Places count from the program's first word. A
+/// fill is its colour, and two words per row: the columns inside of it.
 ///
-/// `records` has six words for each image, which `CUBE_POS_Z` indexes: 1 for turned, width, height, the place
-/// of the result among the pixels, the place of the program, the place of the source.
+/// `records` has five words for each image, which `CUBE_POS_Z` indexes: width, height, the place of the
+/// result among the pixels, the place of the program, the place of the source.
+///
+/// Each [`Way`] is a kernel of its own: a unit has the registers of the path that it takes, and not of the
+/// one that needs most.
 #[cube(launch)]
 pub(crate) fn resample(
     words: &[u32],
@@ -29,19 +47,20 @@ pub(crate) fn resample(
     pixels: &mut [u32],
     records: u32,
     zero: u32,
+    #[comptime] way: Way,
 ) {
-    let record = records + 6 * CUBE_POS_Z;
-    let width = word(words, record + 1);
-    let height = word(words, record + 2);
+    let record = records + 5 * CUBE_POS_Z;
+    let width = word(words, record);
+    let height = word(words, record + 1);
     let u = ABSOLUTE_POS_X;
     let v = ABSOLUTE_POS_Y;
     if u < width && v < height {
-        let program = word(words, record + 4);
-        let source = word(words, record + 5);
+        let program = word(words, record + 3);
+        let source = word(words, record + 4);
         let mut pixel = 0u32;
         // The first fill, from the last step's on, that this pixel is outside of.
-        let frames = word(words, program + 1);
-        let table = program + word(words, program + 2);
+        let frames = word(words, program);
+        let table = program + word(words, program + 1);
         let mut filled = 0u32;
         for frame in 0..frames {
             let at = table + frame * (1 + 2 * height);
@@ -52,18 +71,18 @@ pub(crate) fn resample(
             }
         }
         if filled == 0 {
-            if word(words, record) == 1 {
-                pixel = turned(words, planes, pixels, program, source, u, v);
-            } else if word(words, program) == 1 {
+            if comptime!(way == Way::Apart) {
                 pixel = upright_apart(words, planes, program, source, u, v);
-            } else {
+            } else if comptime!(way == Way::Upright) {
                 pixel = upright(words, planes, pixels, program, source, u, v);
+            } else {
+                pixel = turned(words, planes, pixels, program, source, u, v);
             }
         }
-        let count = word(words, program + 3);
-        let points = program + word(words, program + 4);
+        let count = word(words, program + 2);
+        let points = program + word(words, program + 3);
         pixel = apply_points(words, hues, points, count, pixel, zero);
-        write(pixels, word(words, record + 3) + v * width + u, pixel);
+        write(pixels, word(words, record + 2) + v * width + u, pixel);
     }
 }
 
@@ -212,8 +231,8 @@ fn upright(
     u: u32,
     v: u32,
 ) -> u32 {
-    let across = program + word(words, program + 5);
-    let down = program + word(words, program + 8);
+    let across = program + word(words, program + 4);
+    let down = program + word(words, program + 7);
     let taps_x = word(words, across);
     let taps_y = word(words, down);
     let x = word(words, across + 2 + u);
@@ -270,8 +289,8 @@ fn component(
     u: u32,
     v: u32,
 ) -> i32 {
-    let across = program + word(words, program + 5 + index);
-    let down = program + word(words, program + 8 + index);
+    let across = program + word(words, program + 4 + index);
+    let down = program + word(words, program + 7 + index);
     let taps_x = word(words, across);
     let taps_y = word(words, down);
     let x = signed(words, across + 2 + u);
@@ -308,10 +327,10 @@ fn turned(
     u: u32,
     v: u32,
 ) -> u32 {
-    let across = program + word(words, program + 5);
-    let down = program + word(words, program + 6);
-    let rows = word(words, program + 7);
-    let from = word(words, program + word(words, program + 8) + v);
+    let across = program + word(words, program + 4);
+    let down = program + word(words, program + 5);
+    let rows = word(words, program + 6);
+    let from = word(words, program + word(words, program + 7) + v);
     let x = place(words, across, from, u, v);
     let y = place(words, down, from, u, v);
     let taps_x = word(words, across);

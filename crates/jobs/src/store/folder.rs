@@ -51,7 +51,7 @@ impl Folder {
 
     pub(super) fn parse<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T, JobError> {
         let path = self.file(name);
-        let text = regular::read(&path).map_err(JobError::io(&path))?;
+        let text = regular::read_small(&path).map_err(JobError::io(&path))?;
         serde_json::from_slice(&text).map_err(|error| JobError::File {
             path,
             line: Some(error.line()),

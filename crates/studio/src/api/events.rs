@@ -25,7 +25,8 @@ use serde_json::{Value, json};
 use stokehold_base::hash::Fnv;
 use stokehold_tune::JOURNAL;
 
-use super::{COMPARED, Refusal, Shared, Site, can, log_of, overview, row_of};
+use super::look::{COMPARED, can, log_of, overview, row_of};
+use super::{Refusal, Shared, Site};
 use crate::live::{At, Live};
 use crate::log;
 
@@ -81,9 +82,9 @@ struct OfRun {
     log: Option<u64>,
     /// The log's length, and since when it is that.
     length: Option<(u64, Instant)>,
-    /// The line without an end that the reader has.
     /// Whether more of the log has been written than was sent.
     is_behind: bool,
+    /// The line without an end that the reader has.
     tail: String,
     has_ended: bool,
     head: u64,

@@ -45,6 +45,11 @@ fn tags_and_notes_are_kept_beside_the_run_and_found_by() {
         let answer = post(body.clone());
         assert_eq!(answer.status, status, "{answer:?}");
     }
+    // Two pages: the second has not seen what the first has written.
+    let unseen = post(json!({"key": "runs/one", "was": {"tags": [], "note": ""}, "tags": ["lost"]}));
+    assert_eq!(unseen.status, 409, "{unseen:?}");
+    let seen = post(json!({"key": "runs/one", "was": kept, "tags": ["best"], "note": "b "}));
+    assert_eq!(seen.json()["notes"], json!({"tags": ["best"], "note": "b"}));
     // A link of its name is replaced, and what it leads to stays as it is.
     let other = runs.join("two/studio.json");
     fs::write(runs.join("secret"), "{}").unwrap();

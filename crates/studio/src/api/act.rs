@@ -1,0 +1,247 @@
+//! What pages do: each action has a line of the audit, and a read-only studio refuses all.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use stokehold_base::fault::Fault;
+use stokehold_profile::{Change, FOLDER, ProfileError};
+use stokehold_tune::run::{job_name, jobs};
+use stokehold_tune::{JOURNAL, Study};
+
+use super::look::{OfKey, job_of, row_of};
+use super::{Answer, Refusal, Shared, Site, blocking};
+use crate::notes::Notes;
+use crate::server::{Action, Peer};
+use crate::text;
+
+pub async fn stop(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(OfKey { key }): Json<OfKey>,
+) -> Answer {
+    act(site, peer, format!("stop {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let no_job = || {
+            Refusal(
+                StatusCode::CONFLICT,
+                "only jobs can be stopped from here".to_owned(),
+            )
+        };
+        let store = found.store().ok_or_else(no_job)?;
+        let record = store.stop(found.name).map_err(|error| Refusal::failed(&error))?;
+        match record.status.is_final() {
+            true => Err(Refusal(
+                StatusCode::CONFLICT,
+                "the job has ended already".to_owned(),
+            )),
+            false => Ok(()),
+        }
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ToSwitch {
+    key: String,
+    on: Option<bool>,
+    interval_ms: Option<u64>,
+}
+
+pub async fn profiler(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(change): Json<ToSwitch>,
+) -> Answer {
+    let mut what = format!("profiler {}", change.key);
+    if let Some(on) = change.on {
+        what += if on { " on" } else { " off" };
+    }
+    if let Some(ms) = change.interval_ms {
+        what += &format!(" every {ms} ms");
+    }
+    act(site, peer, what, move |site| {
+        let ToSwitch { key, on, interval_ms } = change;
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        if on.is_none() && interval_ms.is_none() {
+            return Err(Refusal(
+                StatusCode::BAD_REQUEST,
+                "say `on` or `interval_ms`".to_owned(),
+            ));
+        }
+        let sent = Change { on, interval_ms }.send(&found.folder.join(FOLDER));
+        sent.map_err(|error| match error {
+            ProfileError::NotRecording { .. } | ProfileError::Interval { .. } => {
+                Refusal(StatusCode::CONFLICT, error.to_string())
+            }
+            error => Refusal::failed(&error),
+        })
+    })
+    .await
+}
+
+pub async fn resume(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(OfKey { key }): Json<OfKey>,
+) -> Answer {
+    act(site, peer, format!("resume {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let conflict = |reason: String| Refusal(StatusCode::CONFLICT, text::short(&reason, 1000));
+        let store = found
+            .store()
+            .ok_or_else(|| conflict("only jobs can be resumed from here".to_owned()))?;
+        let record = store.get(found.name).map_err(|error| Refusal::failed(&error))?;
+        if record.slurm.is_some() {
+            return Err(conflict(
+                "it ran on Slurm: resume it with `stokehold job run --on slurm --resume`".to_owned(),
+            ));
+        }
+        let program = site
+            .program
+            .as_deref()
+            .ok_or_else(|| conflict("this studio has no program that could run it".to_owned()))?;
+        let runner = store.start(found.name, program, true);
+        let mut runner = runner.map_err(|error| match error.is_input() {
+            true => conflict(error.to_string()),
+            false => Refusal::failed(&error),
+        })?;
+        // It lives on without the studio; while the studio is there, somebody has to take note of its end.
+        let waiting = std::thread::Builder::new().name("runner".to_owned());
+        let _ = waiting.spawn(move || runner.wait());
+        Ok(())
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ToNote {
+    key: String,
+    /// What whoever wrote them saw before.
+    was: Option<Notes>,
+    #[serde(flatten)]
+    notes: Notes,
+}
+
+pub async fn note(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(ToNote { key, was, notes }): Json<ToNote>,
+) -> Answer {
+    act_for(site, peer, format!("notes {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        // Only what has a row can be marked.
+        row_of(&found, &key)?;
+        let notes = notes
+            .checked()
+            .map_err(|reason| Refusal(StatusCode::BAD_REQUEST, reason))?;
+        if was.is_some_and(|was| was != Notes::of(&found.folder)) {
+            return Err(Refusal(
+                StatusCode::CONFLICT,
+                "somebody has changed them meanwhile: copy what you typed, load the page again, and add it"
+                    .to_owned(),
+            ));
+        }
+        notes
+            .write(&found.folder)
+            .map_err(|error| Refusal::failed(&error))?;
+        Ok(("done".to_owned(), json!({"notes": notes})))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ToStopTrial {
+    key: String,
+    trial: usize,
+}
+
+pub async fn stop_trial(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(ToStopTrial { key, trial }): Json<ToStopTrial>,
+) -> Answer {
+    act(site, peer, format!("stop trial {trial} of {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let conflict = |reason: String| Refusal(StatusCode::CONFLICT, reason);
+        if found.file(JOURNAL).is_none() {
+            return Err(conflict("only a study has trials".to_owned()));
+        }
+        let history = Study::look(&found.folder).map_err(|error| Refusal::failed(&error))?;
+        if !history.running().any(|running| running.number == trial) {
+            return Err(conflict(format!("trial {trial} does not run")));
+        }
+        if found.below(&job_of(trial)).is_none() {
+            return Err(conflict(format!(
+                "trial {trial} is no job of this folder: stop it where it runs"
+            )));
+        }
+        // Whoever runs the study sees that its job was stopped, and counts the trial as stopped early.
+        let store = jobs(&found.folder).map_err(|error| Refusal::failed(&error))?;
+        let record = store
+            .stop(&job_name(trial))
+            .map_err(|error| Refusal::failed(&error))?;
+        match record.status.is_final() {
+            true => Err(conflict(format!("the job of trial {trial} has ended already"))),
+            false => Ok(()),
+        }
+    })
+    .await
+}
+
+/// Does what changes something, and tells the audit how it ended.
+async fn act(
+    site: Arc<Site>,
+    peer: Peer,
+    what: String,
+    work: impl FnOnce(&Site) -> Result<(), Refusal> + Send + 'static,
+) -> Answer {
+    let work = |site: &Site| work(site).map(|()| ("done".to_owned(), json!({"done": true})));
+    act_for(site, peer, what, work).await
+}
+
+/// As [`act`], for work that has an outcome to tell and an answer.
+pub async fn act_for(
+    site: Arc<Site>,
+    Peer(peer): Peer,
+    what: String,
+    work: impl FnOnce(&Site) -> Result<(String, Value), Refusal> + Send + 'static,
+) -> Answer {
+    let what = text::short(&what.replace(['\n', '\t'], " "), 300);
+    blocking(move || {
+        let done = match site.read_only {
+            true => Err(Refusal(
+                StatusCode::FORBIDDEN,
+                "this studio is read-only (--read-only)".to_owned(),
+            )),
+            false => work(&site),
+        };
+        let outcome = done
+            .as_ref()
+            .map_or_else(|refusal| refusal.1.clone(), |(said, _)| said.clone());
+        let outcome = text::short(&outcome.replace(['\n', '\t'], " "), 1000);
+        (site.tell)(&Action::now(peer, what, outcome));
+        site.index.hurry();
+        done.map(|(_, answer)| answer)
+    })
+    .await?
+    .map(Json)
+}
