@@ -148,24 +148,30 @@ fn pixel_of_planes(words: &[u32], planes: &[u8], source: u32, x: u32, y: u32) ->
     let kind = word(words, source);
     let x = x + word(words, source + 2);
     let y = y + word(words, source + 3);
-    let first = upsampled(words, planes, source + 4, x, y);
-    let mut pixel = packed(first, first, first);
-    if kind != 1 {
-        let second = upsampled(words, planes, source + 13, x, y);
-        let third = upsampled(words, planes, source + 22, x, y);
-        pixel = packed(first, second, third);
-        if kind == 2 {
-            let cb = second - 128;
-            let cr = third - 128;
-            let red = first + ((91881 * cr + 32768) >> 16);
-            let green = first + ((32768 - 22554 * cb - 46802 * cr) >> 16);
-            let blue = first + ((116130 * cb + 32768) >> 16);
-            pixel = packed(
-                clamped(red, 0, 255),
-                clamped(green, 0, 255),
-                clamped(blue, 0, 255),
-            );
-        }
+    // A loop, and not three copies of its body, whose addresses would take three times as many registers.
+    let mut components = 3u32;
+    if kind == 1 {
+        components = 1u32;
+    }
+    let mut pixel = 0u32;
+    for c in 0..components {
+        let value = upsampled(words, planes, source + 4 + 9 * c, x, y);
+        pixel |= u32::reinterpret(value) << (8 * c);
+    }
+    if kind == 1 {
+        pixel *= 0x10101u32;
+    } else if kind == 2 {
+        let luma = channel(pixel, 0u32);
+        let cb = channel(pixel, 1u32) - 128;
+        let cr = channel(pixel, 2u32) - 128;
+        let red = luma + ((91881 * cr + 32768) >> 16);
+        let green = luma + ((32768 - 22554 * cb - 46802 * cr) >> 16);
+        let blue = luma + ((116130 * cb + 32768) >> 16);
+        pixel = packed(
+            clamped(red, 0, 255),
+            clamped(green, 0, 255),
+            clamped(blue, 0, 255),
+        );
     }
     pixel
 }
