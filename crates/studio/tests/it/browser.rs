@@ -242,7 +242,22 @@ fn the_address_keeps_the_view_and_the_keys_work() {
         "both files",
         "window.saved.length === 2 && window.saved.every(([, size]) => size > 1000)",
     );
+    // Smoothed, on a logarithmic scale: another picture, and the same one after a reload.
+    let drawn = "const canvas = document.querySelector('figure.chart canvas'); const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(canvas.toDataURL())))";
+    let plain = browser.run_later(drawn);
+    browser.run("const mean = document.getElementById('smooth'); mean.value = 0.9; mean.dispatchEvent(new Event('input'))");
+    let smooth = browser.run_later(drawn);
+    browser.run("document.getElementById('log-scale').click()");
+    let both = browser.run_later(drawn);
+    assert!(plain != smooth && smooth != both && plain != both);
+    browser.picture("smoothed");
+    browser.run("location.reload()");
+    browser.until(
+        "the choices after a reload",
+        "location.search.includes('smooth=0.9') && location.search.includes('log=1') && document.getElementById('smooth')?.value === '0.9' && document.getElementById('log-scale').checked && document.querySelector('figure.chart canvas')?.getAttribute('aria-label')?.includes('Last values')",
+    );
     // The log is searched.
+    browser.until("the log", "document.querySelector('.log .line')");
     browser.run("const field = document.querySelector('.log-of input[type=search]'); field.value = 'STEP 39'; field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }))");
     browser.until(
         "lines that fit",
