@@ -168,6 +168,50 @@ fn a_job_goes_on_when_its_studio_is_killed_and_the_next_one_shows_it() {
 }
 
 #[test]
+fn jobs_are_added_to_a_study_which_goes_on_without_the_studio() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("train.sh"), "echo \"loss=$SM_HP_LR\"\n").unwrap();
+    let file = "[study]\nobjective = \"loss\"\nstrategy = \"random\"\n[study.limits]\nmax-jobs = 1\n[study.parameters.lr]\n\
+                type = \"continuous\"\nmin = 1\nmax = 2\n[job]\nentry-point = \"train.sh\"\nprofile = false\n\
+                [[job.metrics]]\nname = \"loss\"\nregex = 'loss=(\\S+)'\n";
+    fs::write(dir.path().join("tune.toml"), file).unwrap();
+    fs::create_dir(dir.path().join("runs")).unwrap();
+    let begun = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["tune", "run", "tune.toml", "--study", "runs/lr"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(
+        begun.status.success(),
+        "{}",
+        String::from_utf8_lossy(&begun.stderr)
+    );
+    let mut child = studio(dir.path(), &["--listen", "127.0.0.1:0"]);
+    let (address, token) = link(&mut child);
+    let page = format!("/api/study?key=runs/lr&token={token}");
+    until(&address, &page, "\"add\":true");
+    let add = |jobs: usize| {
+        let body = format!("{{\"key\": \"runs/lr\", \"jobs\": {jobs}}}");
+        post(&address, &token, "/api/study/add", &body)
+    };
+    let none = add(0);
+    assert!(none.starts_with("HTTP/1.1 400"), "{none}");
+    let added = add(2);
+    assert!(
+        added.starts_with("HTTP/1.1 200") && added.contains("the study has 3 jobs now"),
+        "{added}"
+    );
+    until(&address, &page, "\"completed\":3");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let said = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        said.contains("add 2 jobs to runs/lr: the study has 3 jobs now"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let ended = studio(dir.path(), &["--runs", "nowhere"])

@@ -17,13 +17,17 @@ export default async function study(main) {
   let sort = query().sort || "number";
   const head = el("div", {}), pictures = el("div", { class: "charts" }), facts = el("div", {}), ways = el("section", { hidden: true });
   const marks = el("div", {});
-  fill(main, head, el("section", {}, el("h2", {}, "How it went"), pictures), ways, facts, marks);
+  const count = el("input", { type: "number", id: "more", min: 1, max: 10000, value: 10, required: true });
+  const adding = el("form", { class: "bar-of", id: "add-jobs", hidden: true, onsubmit: add }, el("label", { for: "more" }, "Jobs to add"), count,
+    el("button", { type: "submit" }, "Add them"));
+  fill(main, head, adding, el("section", {}, el("h2", {}, "How it went"), pictures), ways, facts, marks);
   const best = new Chart(pictures, { title: "Best so far, trial by trial", unit: "trial" });
   const trials = new Chart(pictures, { title: "Each trial, step by step" });
   let latest = null, drawn = "", sure = null;
 
   function draw() {
     const page = latest;
+    adding.hidden = !page.can.add;
     document.title = `${page.row.name} · Stokehold studio`;
     const { counts } = page;
     const over = counts.completed + counts.stopped + counts.failed;
@@ -100,6 +104,18 @@ export default async function study(main) {
         table([["Trial"], word("State"), [page.objective], ["Took"], ...page.names.map((name) => [name])], sorted.map((trial) => [
           trial.number, [state(trial.state), " ", stop(trial.number), trial.why && el("div", { class: "why" }, trial.why)], trial.value === null ? "–" : digits(trial.value),
           trial.ended ? duration(trial.ended - trial.asked) : "–", ...trial.values.map(value)]), "Trials")));
+  }
+  async function add(event) {
+    event.preventDefault();
+    const button = event.submitter;
+    if (button) button.disabled = true;
+    try {
+      say((await act("/api/study/add", { key, jobs: Number(count.value) })).said);
+    } catch (error) {
+      say(error.message, true);
+    }
+    if (button) button.disabled = false;
+    load().catch(() => {});
   }
   let asking = false, again = false;
   async function load() {

@@ -166,6 +166,7 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/api/resume", post(act::resume))
         .route("/api/notes", post(act::note))
         .route("/api/trial/stop", post(act::stop_trial))
+        .route("/api/study/add", post(act::add_jobs))
         .merge(start::routes())
         .merge(data::routes())
         .merge(results::routes())

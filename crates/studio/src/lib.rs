@@ -14,7 +14,7 @@
 //! The folders as they are, and nothing else: there is no database, and nothing has to be imported. A job is what [`Store::get`]
 //! says, a run what [`Run::of`] says, a recording what [`Recording::open`] says, a study what [`Study::look`] says. So whatever
 //! was recorded before a studio started is there, and a studio may be killed at any moment: it has nothing to lose. It writes
-//! nothing, except where a person starts, stops or resumes a job, switches a profiler or writes a note, and where [`Store::get`] finds that the
+//! nothing, except where a person starts, stops or resumes a job, adds jobs to a study, switches a profiler or writes a note, and where [`Store::get`] finds that the
 //! runner of a job has died and records that, as every command that looks at the job does. Tags and notes are `studio.json` in the folder
 //! of what they are about. A job that is started or resumed runs in a process of its own, which does not need the studio. What is sampled of this
 //! machine is in a temporary folder.

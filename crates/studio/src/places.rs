@@ -13,13 +13,13 @@ use stokehold_jobs::Store;
 use stokehold_profile::FOLDER;
 use stokehold_tune::JOURNAL;
 
-use crate::{StudioError, notes};
+use crate::{StudioError, notes, study};
 
 /// The folder of runs that is shown if none is named: where `stokehold train` puts them. It need not be there yet.
 pub const RUNS: &str = "runs";
 
 /// The files of a thing that the studio reads.
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "run.json",
     "summary.json",
     "metrics.jsonl",
@@ -39,6 +39,7 @@ const FILES: [&str; 19] = [
     "stop",
     "interrupt",
     notes::FILE,
+    study::LOG,
 ];
 
 /// One of the given folders.

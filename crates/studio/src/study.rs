@@ -1,14 +1,26 @@
-//! A study for its page: its trials, what was best, and which parameters matter.
+//! A study for its page: its trials, what was best, and which parameters matter. And how it goes on with more jobs.
 
 use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stokehold_tune::report::{self, WAYS};
-use stokehold_tune::{Direction, History, Insight, Outcome, Trial, in_words};
+use stokehold_tune::{Direction, History, Insight, Outcome, Plan, Study, Trial, in_words};
 
+use crate::places::Found;
 use crate::text;
+
+/// What a tuner says that was started here, in the study's folder.
+pub const LOG: &str = "tune.log";
+/// How long a tuner is watched that begins.
+const BEGINS: Duration = Duration::from_secs(20);
+/// The most characters of what one says that did not begin.
+const WHY: usize = 1000;
 
 /// The trials that are sent; those of larger studies are the latest.
 const TRIALS: usize = 1000;
@@ -100,6 +112,65 @@ pub fn page(history: &History, importance: Option<Vec<(String, f64)>>) -> Value 
         "best_before": best_of(history, skipped),
         "trials": history.trials.iter().skip(skipped).map(|trial| self::trial(trial, &names)).collect::<Vec<_>>(),
     })
+}
+
+/// Why the trials of a study cannot go on from here; `None` if they can.
+pub fn elsewhere(found: &Found<'_>) -> Option<&'static str> {
+    let has = |name: &str| found.file(name).is_some();
+    match () {
+        () if has("sagemaker.json") => Some(
+            "its trials are jobs on SageMaker: add some with `stokehold tune resume --on sagemaker --max-jobs N`",
+        ),
+        () if has("slurm.sh") => {
+            Some("its trials run on Slurm: add some with `stokehold tune resume --on slurm --max-jobs N`")
+        }
+        () if Plan::load(&found.folder).is_err() => {
+            Some("its trials are no jobs: the program that asks for them decides how many there are")
+        }
+        () => None,
+    }
+}
+
+/// Starts a process that goes on with a study up to so many jobs, and outlives the studio. `None` if it has ended already, because nothing was left to do.
+///
+/// # Errors
+/// Why it does not begin.
+pub fn go_on(folder: &Path, program: &Path, jobs: usize) -> Result<Option<Child>, String> {
+    let log = folder.join(LOG);
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", log.display());
+    // What an earlier one said stays.
+    let out = File::options().append(true).create(true).open(&log);
+    let out = out.map_err(|error| failed(&error))?;
+    let before = out.metadata().map_err(|error| failed(&error))?.len() as usize;
+    let errors = out.try_clone().map_err(|error| failed(&error))?;
+    let mut tuner = Command::new(program)
+        .args(["tune", "resume"])
+        .arg(folder)
+        .args(["--max-jobs", &jobs.to_string()])
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(errors)
+        // Ctrl-C in the studio's terminal is not for it.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    let began = Instant::now();
+    while began.elapsed() < BEGINS {
+        let works = |history| Study::is_worked_on(folder, &history).unwrap_or(false);
+        match tuner.try_wait().map_err(|error| failed(&error))? {
+            Some(status) if status.success() => return Ok(None),
+            Some(status) => {
+                let said = fs::read(&log).unwrap_or_default();
+                let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default());
+                let reason = said.trim().lines().last().unwrap_or_default();
+                let reason = text::short(reason.strip_prefix("error: ").unwrap_or(reason), WHY);
+                return Err(format!("the study did not go on ({status}): {reason}"));
+            }
+            None if Study::look(folder).is_ok_and(works) => break,
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    Ok(Some(tuner))
 }
 
 /// The best result of the first trials.

@@ -10,13 +10,16 @@ use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
 use stokehold_profile::{Change, FOLDER, ProfileError};
 use stokehold_tune::run::{job_name, jobs};
-use stokehold_tune::{JOURNAL, Study};
+use stokehold_tune::{JOURNAL, Study, TuneError};
 
 use super::look::{OfKey, job_of, row_of};
 use super::{Answer, Refusal, Shared, Site, blocking};
 use crate::notes::Notes;
 use crate::server::{Action, Peer};
-use crate::text;
+use crate::{study, text};
+
+/// The most jobs that are added to a study at once.
+const MOST_ADDED: usize = 10_000;
 
 pub async fn stop(
     State(site): Shared,
@@ -203,6 +206,69 @@ pub async fn stop_trial(
             true => Err(conflict(format!("the job of trial {trial} has ended already"))),
             false => Ok(()),
         }
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ToAdd {
+    key: String,
+    /// How many jobs more than the study's limit.
+    jobs: usize,
+}
+
+pub async fn add_jobs(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(ToAdd { key, jobs }): Json<ToAdd>,
+) -> Answer {
+    act_for(site, peer, format!("add {jobs} jobs to {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let conflict = |reason: &str| Refusal(StatusCode::CONFLICT, text::short(reason, 1000));
+        let refused = |error: TuneError| match error.is_input() {
+            true => conflict(&error.to_string()),
+            false => Refusal::failed(&error),
+        };
+        if found.file(JOURNAL).is_none() {
+            return Err(conflict("only a study has jobs that can be added"));
+        }
+        if !(1..=MOST_ADDED).contains(&jobs) {
+            let reason = format!("{jobs} jobs cannot be added; add 1 to {MOST_ADDED}");
+            return Err(Refusal(StatusCode::BAD_REQUEST, reason));
+        }
+        if let Some(reason) = study::elsewhere(&found) {
+            return Err(conflict(reason));
+        }
+        let program = site
+            .program
+            .as_deref()
+            .ok_or_else(|| conflict("this studio has no program that could run them"))?;
+        let mut study = Study::open(&found.folder).map_err(refused)?;
+        let mut limits = study.history().spec.limits.clone();
+        limits.max_jobs = limits.max_jobs.saturating_add(jobs);
+        let of = limits.max_jobs;
+        let said = match Study::is_worked_on(&found.folder, study.history()).map_err(refused)? {
+            true => {
+                study.set_limits(limits).map_err(refused)?;
+                format!("the study has {of} jobs now; whoever runs it goes on with them")
+            }
+            false => match study::go_on(&found.folder, program, of).map_err(|reason| conflict(&reason))? {
+                Some(mut tuner) => {
+                    // It lives on without the studio; while the studio is there, somebody has to take note of its end.
+                    let waiting = std::thread::Builder::new().name("tuner".to_owned());
+                    let _ = waiting.spawn(move || tuner.wait());
+                    format!("the study has {of} jobs now, and goes on in a process of its own")
+                }
+                None => format!(
+                    "the study has {of} jobs now, but another of its limits has ended it; see {}",
+                    study::LOG
+                ),
+            },
+        };
+        Ok((said.clone(), json!({"said": said})))
     })
     .await
 }

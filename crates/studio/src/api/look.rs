@@ -339,7 +339,8 @@ pub async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -
         let mut page = study::page(&history, site.importances.of(&key, &history));
         page["row"] = json!(row_of(&found, &key)?);
         page["notes"] = json!(Notes::of(&found.folder));
-        page["can"] = json!({"note": !site.read_only});
+        let can_add = !site.read_only && site.program.is_some() && study::elsewhere(&found).is_none();
+        page["can"] = json!({"note": !site.read_only, "add": can_add});
         let can_stop = |trial: &&Trial| !site.read_only && found.below(&job_of(trial.number)).is_some();
         let stoppable: Vec<usize> = history
             .running()
