@@ -248,6 +248,7 @@ impl LoaderBench {
         workers: Workers,
         servers: Option<&(&[Address], DataPart)>,
     ) -> Result<LoaderBench, Box<dyn Error>> {
+        crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
         let elsewhere: Option<Arc<dyn Elsewhere>> = match servers {
             Some((addresses, part)) => {
                 let servers = Servers::connect(addresses, part.clone(), stokehold_remote::token()?)?;
@@ -274,7 +275,6 @@ impl LoaderBench {
             AnyExecutor::Gpu => args.device,
         };
         let device = device::open(device).map_err(TrainError::from)?;
-        crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
         let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
         let feed = Feed::new(source, pipeline, options, &maker)?;
         Ok(LoaderBench { feed, epoch: 0 })

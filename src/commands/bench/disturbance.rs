@@ -62,6 +62,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
         ))
         .into());
     }
+    crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
     let data = match &args.data {
         Some(data) => data.clone(),
         None => progress::generated_data()?,
@@ -74,7 +75,6 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
     let source = Arc::new(ImageFolder::unlabelled(&data)?);
     let device = device::open(args.device).map_err(TrainError::from)?;
     let pipeline = Pipeline::published(args.load, args.batch.image_size);
-    crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
     let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
     let feed = Feed::new(source, pipeline, options, &maker)?;
     // The number of classes of ImageNet; all images belong to the first.
