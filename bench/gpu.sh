@@ -15,8 +15,8 @@
 #
 # Everything is printed and lies in DIR (default: gpu-bench) too, a file for each part. A part that lacks something is
 # skipped, with what it lacks; one that fails does not keep the others from running, but the script then ends with 1. It ends with 2
-# if nothing was measured. On NVIDIA's GPUs the driver is enough where NVRTC and CUDA's headers are: bench/peers/setup.sh nvrtc gets
-# them from PyPI, and `stokehold devices` says what is missing and which variables name it.
+# if nothing was measured. On NVIDIA's GPUs the driver is enough where NVRTC and CUDA's headers are: `stokehold devices` says which
+# packages of PyPI have those that fit the driver, and which variables name them.
 # N cores (default 8, or as many as there are) are used by all. --quick takes few images and small ones, to see that all of
 # it works.
 #
@@ -195,7 +195,7 @@ table() {
     cat "$out/compare/compare.md"
 }
 
-# Links to the photos: a few for the loaders, and for the trainings two classes of as many as make an epoch last, which takes
+# Links to the photos: up to 400 for the loaders, and for the trainings two classes of as many as make an epoch last, which takes
 # each photo several times.
 prepare() {
     local files=() i
@@ -215,13 +215,14 @@ prepare() {
         [ $((i % 2)) -eq 0 ] || class=b
         ln -s "${files[i % ${#files[@]}]}" "$out/images/$class/$i.jpg"
     done
-    few=$photos
-    if [ "$quick" ]; then
-        few=$out/few
-        for ((i = 0; i < 8 && i < ${#files[@]}; i++)); do
-            cp "${files[i]}" "$few/$i.jpg"
-        done
-    fi
+    few=$out/few
+    local most=400
+    [ ! "$quick" ] || most=8
+    [ "$most" -le "${#files[@]}" ] || most=${#files[@]}
+    # From all of the folder, whose first files may be of one class.
+    for ((i = 0; i < most; i++)); do
+        ln -s "${files[i * ${#files[@]} / most]}" "$few/$i.jpg"
+    done
 }
 
 summary() {

@@ -4,8 +4,9 @@
     bench/gpu_table.py DIR
 
 DIR is the folder of a run of bench/gpu.sh. Prints the table as Markdown and writes it to DIR/gpu.md, and as JSON to DIR/gpu.json: a list
-of {what, side, figure, unit, times, beside}, some with the range of times. `times` says how many times the figure is that of `beside`,
-the same measurement of another side in the same part; more is better, except for seconds and for MiB. What a part could not measure has no row.
+of {what, side, figure, unit, times, beside}, some with the range of times, and those of trainings with compare's verdict. `times` says how
+many times the figure is that of `beside`, the same measurement of another side in the same part; more is better, except for seconds and
+for MiB. The lines "decoding alone" are of one turn of each side. What a part could not measure has no row.
 """
 
 import json
@@ -27,6 +28,7 @@ def main() -> int:
         times = "" if row["times"] is None else f"{row['times']:.2f}"
         if "range" in row:
             times += " [{:.2f}, {:.2f}]".format(*row["range"])
+        times += f" {row['verdict'].replace('-', ' ')}" if "verdict" in row else ""
         cells = [row["what"], row["side"], shown(row["figure"]), row["unit"], times, row["beside"] or ""]
         lines.append(f"| {' | '.join(cells)} |")
     text = "\n".join(lines if rows else ["nothing was measured"])
@@ -137,8 +139,12 @@ def epochs(folder: Path) -> list[dict]:
         summaries = {trial["trial"]: trial["summary"] for trial in cell["trials"] if trial["summary"]}
         first = next(iter(summaries), None)
         for trial, summary in summaries.items():
-            other = summaries[first]["seconds_per_epoch"] if trial != first else None
-            rows.append(row(what, trial, summary["seconds_per_epoch"], "s/epoch", first, other))
+            made = row(what, trial, summary["seconds_per_epoch"], "s/epoch")
+            # Within pairs, and with what compare makes of them: between rounds the machine may have changed.
+            if gain := summary["gain"]:
+                times = {name: 1 - gain[name] / 100 for name in ("better_by", "low", "high")}
+                made |= {"times": times["better_by"], "range": [times["high"], times["low"]], "beside": first, "verdict": gain["verdict"]}
+            rows.append(made)
             rows.append(row(what, trial, 100 * summary["busy"], "% of the time training"))
     return rows
 

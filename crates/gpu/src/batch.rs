@@ -73,8 +73,8 @@ impl DeviceBatch {
     }
 }
 
-/// The most blocks of a record: components are cut into rows of blocks, so that a launch is not as wide as
-/// its largest component.
+/// The most blocks of a record of several rows: components are cut into rows of blocks, so that a launch is not as wide
+/// as its largest component. One row may have more.
 const BLOCKS: u32 = 512;
 
 /// The most records, or images, in one dimension of a launch.
@@ -381,6 +381,12 @@ impl Batcher {
                 records,
                 packed: components.len() as u32,
                 count: (components.len() + coded_components.len()) as u32,
+                most: components
+                    .iter()
+                    .chain(&coded_components)
+                    .map(|record| record[1])
+                    .max()
+                    .unwrap_or(0),
             };
             if !coded.is_empty() {
                 let faults = gpu.empty(coded.len(), 4);
@@ -435,7 +441,7 @@ impl Gpu {
         for (table, count) in countable(coefficients.records, coefficients.packed) {
             decode::unpack::launch(
                 &self.client,
-                CubeCount::Static(BLOCKS.div_ceil(decode::UNPACKED), count, 1),
+                CubeCount::Static(coefficients.most.div_ceil(decode::UNPACKED), count, 1),
                 CubeDim::new_1d(64 * decode::UNPACKED),
                 words.arg(),
                 coefficients.blocks.arg(),
@@ -456,7 +462,7 @@ impl Gpu {
         for (table, count) in countable(coefficients.records, coefficients.count) {
             decode::transform::launch(
                 &self.client,
-                CubeCount::Static(BLOCKS.div_ceil(decode::TRANSFORMED), count, 1),
+                CubeCount::Static(coefficients.most.div_ceil(decode::TRANSFORMED), count, 1),
                 CubeDim::new_1d(decode::TRANSFORMED),
                 words.arg(),
                 coefficients.blocks.arg(),

@@ -28,6 +28,8 @@ pub(crate) struct Coefficients {
     pub packed: u32,
     /// The number of all records.
     pub count: u32,
+    /// The most blocks of a record.
+    pub most: u32,
 }
 
 /// The faults of an image that the device has decoded; what the bits say is known to the kernels that set them.

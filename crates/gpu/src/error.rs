@@ -69,8 +69,8 @@ pub enum GpuError {
     },
     /// The device failed while making a batch.
     #[error(
-        "{device}: it failed at a batch of {images} images that takes {need} MiB: {reason}; if its memory was full, make the \
-         batches smaller (--batch-size) or leave more of it to the others that use it (--gpu-memory-budget)"
+        "{device}: it failed at a batch of {images} images that takes {need} MiB: {reason}; {}",
+        what_to_do(reason)
     )]
     Batch {
         /// The device's name.
@@ -93,4 +93,14 @@ pub enum GpuError {
         /// The device's error.
         reason: String,
     },
+}
+
+/// What helps against a device's error. What has broken a device breaks everything that the process does there afterwards.
+fn what_to_do(reason: &str) -> &'static str {
+    match reason.to_lowercase().contains("memory") {
+        true => {
+            "make the batches smaller (--batch-size), or free memory of the device that other programs use"
+        }
+        false => "this process cannot use the device any more: start it again, from its last checkpoint",
+    }
 }

@@ -26,7 +26,7 @@ use cubecl_runtime::server::ServerStorage;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 use cudarc::driver::DriverError;
 use cudarc::driver::result::{ctx, device, event, primary_ctx};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUresult, CUstream};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::{fmt, mem, process};
@@ -215,7 +215,17 @@ fn leaving() -> MutexGuard<'static, Vec<(Event, Arc<Reserved>)>> {
 
 /// Gives memory back whose event has come.
 fn sweep() {
-    leaving().retain(|(event, _)| !event.has_come());
+    let mut lost = Vec::new();
+    leaving().retain(|(event, reserved)| match event.has_come() {
+        Ok(has_come) => !has_come,
+        Err(error) => {
+            lost.push((Arc::clone(reserved), error));
+            false
+        }
+    });
+    for (reserved, error) in lost {
+        keep(reserved, error);
+    }
 }
 
 /// A device's primary context.
@@ -291,10 +301,17 @@ impl Event {
         })
     }
 
-    /// Whether the event has come. An error of the device says no: nobody can tell any more.
-    fn has_come(&self) -> bool {
+    /// Whether the event has come.
+    ///
+    /// # Errors
+    /// Nobody can tell any more: the device is broken, or the stream was being captured for a graph.
+    fn has_come(&self) -> Result<bool, DriverError> {
         // SAFETY: the event is this one's own.
-        unsafe { event::query(self.event) }.is_ok()
+        match unsafe { event::query(self.event) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -13,6 +13,9 @@ const TESTED: Backend = match cfg!(feature = "cuda") {
 /// The first device; `None`, with a message, if there is none.
 pub(crate) fn gpu() -> Option<Gpu> {
     if let Some(problem) = devices_of(TESTED).problem {
+        if let Some(device) = std::env::var_os("STOKEHOLD_TEST_DEVICE") {
+            panic!("STOKEHOLD_TEST_DEVICE is {}: {problem}", device.display());
+        }
         stokehold_untested::skip(problem);
         return None;
     }

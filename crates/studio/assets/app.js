@@ -27,7 +27,7 @@ if (new URLSearchParams(location.search).has("token")) {
   history.replaceState(null, "", location.pathname + (rest ? `?${rest}` : ""));
 }
 
-const session = ask("/api/session").catch(() => ({ read_only: true, places: [] }));
+const session = ask("/api/session").catch((error) => ({ trouble: error.message, places: [] }));
 
 // What cannot be done here is not offered.
 session.then((known) => {
@@ -86,7 +86,7 @@ fill(dialog, el("h2", { id: "keys-title" }, "Keys"),
   el("button", { type: "button", onclick: () => dialog.close() }, "Close"));
 let prefix = false;
 document.addEventListener("keydown", (event) => {
-  if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input, select, textarea, dialog")) return;
+  if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input:not([type=checkbox]), select, textarea, dialog")) return;
   const places = { h: "/", r: "/runs", s: "/studies", d: "/data", m: "/machine", n: "/start" };
   if (prefix && places[event.key]) {
     event.preventDefault();

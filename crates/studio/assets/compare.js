@@ -1,7 +1,7 @@
 // Some runs: what differs, what came of it, and their curves in one picture.
 
-import { card, digits, el, fill, keys, query, state, table, to, together } from "./dom.js";
-import { ask, follow } from "./net.js";
+import { calmly, card, digits, el, fill, keys, query, state, table, to, together } from "./dom.js";
+import { ask, follow, GONE, oneAtATime } from "./net.js";
 import { Curves } from "./chart.js";
 
 const MOST = 8;
@@ -14,12 +14,16 @@ export default async function compare(main) {
     return null;
   }
   const all = together(chosen);
-  const facts = el("div", {});
+  const facts = el("div", {}), lost = el("p", { class: "trouble", role: "alert", hidden: true });
+  let over = false;
   const curves = el("section", {});
-  fill(main, facts, curves);
+  fill(main, lost, facts, curves);
   const charts = new Curves(curves, true);
-  const draw = async () => {
-    const { rows, settings, results } = await ask("/api/compare", { keys: all });
+  const load = oneAtATime(async () => {
+    const answer = await ask("/api/compare", { keys: all });
+    if (!over) calmly(facts, () => draw(answer));
+  });
+  const draw = ({ rows, settings, results }) => {
     document.title = `${rows.map((row) => row.name).join(", ")} · Stokehold studio`;
     const pair = rows.length === 2;
     const letters = rows.map((_, number) => [letter(number), "word"]);
@@ -36,9 +40,20 @@ export default async function compare(main) {
           ? table([["Setting", "word"], ...letters], settings.map(([name, values]) => [name, ...values.map((value) => el("span", { class: "break" }, value ?? "–"))]), "Settings that differ")
           : el("p", { class: "note" }, "The settings are the same."))));
   };
-  await draw();
+  await load();
+  // What is shown of each, by its number.
+  const shown = new Map();
   const ended = follow({ view: "several", keys: all }, {
-    head: () => draw().catch(() => {}),
+    head: ({ of, row }) => {
+      const now = JSON.stringify([row.state, row.what, row.result]);
+      if (shown.has(of) && shown.get(of) !== now) load().catch(() => {});
+      shown.set(of, now);
+      lost.hidden = true;
+    },
+    gone: ({ of }) => {
+      lost.hidden = false;
+      lost.textContent = `${letter(of)}: ${GONE}`;
+    },
     curves: (news) => {
       const prefix = `${letter(news.of)} `;
       if (news.all) charts.all(news.all, prefix);
@@ -46,6 +61,7 @@ export default async function compare(main) {
     },
   });
   return () => {
+    over = true;
     ended();
     charts.close();
   };

@@ -36,10 +36,20 @@ export function fill(holder, ...children) {
   if (same?.tagName === active.tagName) same.focus({ preventScroll: true });
 }
 
-// Whether somebody has selected text there, which would be lost if it were drawn anew.
-export function isSelected(holder) {
+// What is pressed at the moment, until its click has come.
+let pressed = null;
+addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => { pressed = null; }), true);
+
+// Draws anew what has changed by itself: not while somebody presses a button or a link there, or has selected text there, which would be
+// lost, but afterwards.
+const waiting = new WeakMap();
+export function calmly(holder, draw) {
+  clearTimeout(waiting.get(holder));
   const selection = getSelection();
-  return !selection.isCollapsed && holder.contains(selection.anchorNode);
+  const isBusy = holder.contains(pressed) || (!selection.isCollapsed && holder.contains(selection.anchorNode));
+  if (isBusy) waiting.set(holder, setTimeout(() => calmly(holder, draw), 300));
+  else draw();
 }
 
 // A link within the studio.

@@ -37,6 +37,13 @@ function words(schema) {
 export function guessed(text) {
   try { return JSON.parse(text); } catch { return text; }
 }
+// A hyperparameter as somebody types it: a script gets it as an argument, so a number that would be written in another way, such as 1.10
+// or one of twenty digits, stays the text that it is.
+function argument(text) {
+  const value = guessed(text);
+  return typeof value === "number" && String(value) !== text ? text : value;
+}
+const quoted = (value) => (typeof value === "string" && argument(value) !== value ? JSON.stringify(value) : typed(value));
 export const typed = (value) => (value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value));
 // A default, in the seven digits that a 32-bit number has.
 const usual = (value) => typed(value === undefined ? value : JSON.parse(JSON.stringify(value), (_, one) => (typeof one === "number" ? Number(one.toPrecision(7)) : one)));
@@ -136,11 +143,11 @@ function pairs(name, schema, root, value, changed, id, about) {
     fill(body, rows.map((row, at) => el("div", { class: "pair" },
       el("input", { type: "text", value: row[0], placeholder: "name", "aria-label": `name ${at + 1} of ${name}`, id: `${id}-${at}`, autocomplete: "off", spellcheck: "false",
         oninput: (event) => { row[0] = event.target.value; told(); } }),
-      el("input", { type: "text", value: typed(row[1]), placeholder: "value", "aria-label": `value ${at + 1} of ${name}`, id: `${id}.${row[0]}`, autocomplete: "off", spellcheck: "false",
+      el("input", { type: "text", value: isText ? typed(row[1]) : quoted(row[1]), placeholder: "value", "aria-label": `value ${at + 1} of ${name}`, id: `${id}.${row[0]}`, autocomplete: "off", spellcheck: "false",
         oninput: (event) => {
           const text = event.target.value;
           // Of a text, only what is a table as JSON is more than the text.
-          row[1] = isText ? text : inner.anyOf && !text.startsWith("{") ? text : guessed(text);
+          row[1] = isText ? text : inner.anyOf && !text.startsWith("{") ? text : argument(text);
           told();
         } }),
       el("button", { type: "button", class: "small", "aria-label": `Remove ${row[0] || `row ${at + 1}`} of ${name}`, onclick: () => { rows.splice(at, 1); draw(); told(); } }, "Remove"))),

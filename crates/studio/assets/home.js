@@ -1,6 +1,6 @@
 // What runs now, and what failed.
 
-import { ago, bar, card, digits, duration, el, fill, percent, state, to } from "./dom.js";
+import { ago, bar, calmly, card, digits, duration, el, fill, percent, state, to } from "./dom.js";
 import { follow } from "./net.js";
 
 export const page = (row) => (row.kind === "study" ? "/study" : "/run");
@@ -61,5 +61,5 @@ export default async function home(main, session) {
         card("Failed last", now.failed.length ? el("ul", { class: "rows" }, now.failed.map(line)) : el("p", { class: "note" }, "Nothing has failed.")),
         card("Ended last", now.latest.length ? el("ul", { class: "rows" }, now.latest.map(line)) : el("p", { class: "note" }, "Nothing has ended."))));
   };
-  return follow({ view: "home" }, { home: draw });
+  return follow({ view: "home" }, { home: (now) => calmly(place, () => draw(now)) });
 }

@@ -25,6 +25,23 @@ export async function act(path, body) {
   return answered(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
+export const GONE = "Its folder is gone. What is shown was read before.";
+
+// Loads once at a time; who wants it meanwhile has it done once more at the end.
+export function oneAtATime(load) {
+  let asking = false, again = false;
+  return async function run() {
+    if (asking) { again = true; return; }
+    asking = true;
+    try {
+      await load();
+    } finally {
+      asking = false;
+      if (again) { again = false; run().catch(() => {}); }
+    }
+  };
+}
+
 const status = document.getElementById("link");
 export function connected(word) {
   const text = {

@@ -1,7 +1,7 @@
 // One run or job, live.
 
-import { address, bar, bytes, card, clock, digits, duration, el, fill, isSelected, moment, percent, query, state, table } from "./dom.js";
-import { act, ask, follow } from "./net.js";
+import { address, bar, bytes, calmly, card, clock, digits, duration, el, fill, moment, percent, query, state, table } from "./dom.js";
+import { act, ask, follow, GONE } from "./net.js";
 import { Curves } from "./chart.js";
 import { Heat } from "./heat.js";
 import { notes } from "./notes.js";
@@ -49,7 +49,7 @@ export default async function run(main) {
       el("p", { class: "eyebrow" }, row.what),
       el("h1", {}, row.name),
       el("p", {}, state(row.state), row.began !== null && (row.state === "running" ? `  since ${moment(row.began)}` : `  ${moment(row.began)} to ${moment(row.ended)}`), row.result && `  ${row.result}`),
-      gone && el("p", { class: "trouble", role: "alert" }, "Its folder is gone. What is shown was read before."),
+      gone && el("p", { class: "trouble", role: "alert" }, GONE),
       row.why && el("p", { class: "why" }, row.why),
       row.progress && bar(of ? done / of : 0, `${done} of ${of} epochs`),
       el("dl", { class: "figures" }, figures));
@@ -114,7 +114,7 @@ export default async function run(main) {
     try {
       const judged = await ask("/api/run/judged", { key });
       if (over) return;
-      if (!isSelected(verdict)) drawVerdict(verdict, judged);
+      calmly(verdict, () => drawVerdict(verdict, judged));
       if (judged.heat) {
         const before = heated?.view;
         const whole = before && before.from === 0 && before.to >= heated.seconds - 1e-6;
@@ -145,7 +145,7 @@ export default async function run(main) {
       const was = row.state;
       ({ row, can, now } = news);
       gone = false;
-      drawHead();
+      calmly(head, drawHead);
       drawButtons();
       const begins = !recorded && now?.lately;
       recorded ||= Boolean(begins);
@@ -160,15 +160,17 @@ export default async function run(main) {
       // Results, states and files come with its end, and before it with its checkpoints.
       if (ends || again || (row.state === "running" && Date.now() - detailed > DETAILS && !facts.contains(document.activeElement))) {
         detailed = Date.now();
-        ask("/api/run", { key }).then((about) => over || fill(facts, details(about)), () => {});
+        ask("/api/run", { key }).then((about) => over || calmly(facts, () => fill(facts, details(about))), () => {});
       }
     },
     curves(news) {
       empty.hidden = true;
       if (news.all) charts.all(news.all);
       else charts.more(news.more);
-      many.hidden = !news.left_out;
-      many.textContent = `${news.left_out} more metrics are not shown: a page has the first 64.`;
+      if ("left_out" in news) {
+        many.hidden = !news.left_out;
+        many.textContent = `${news.left_out} more metrics are not shown: a page has the first 64.`;
+      }
       empty.hidden = !charts.isEmpty;
     },
     log(part) {
@@ -282,7 +284,16 @@ class Log {
   }
 
   async before() {
-    const part = await ask("/api/run/log", { key: this.key, before: this.from });
+    this.earlier.disabled = true;
+    let part;
+    try {
+      part = await ask("/api/run/log", { key: this.key, before: this.from });
+    } catch (error) {
+      this.note.textContent = error.message;
+      return;
+    } finally {
+      this.earlier.disabled = false;
+    }
     const height = this.lines.scrollHeight;
     this.lines.prepend(...part.lines.map((line) => this.line(line)));
     this.from = part.lines.length ? part.from : 0;

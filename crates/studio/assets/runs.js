@@ -1,6 +1,6 @@
 // All runs and jobs: filtered and sorted by the server, a part of them at a time.
 
-import { address, ago, duration, el, fill, keys, query, remember, state, to, together } from "./dom.js";
+import { address, ago, calmly, duration, el, fill, keys, query, remember, state, to, together } from "./dom.js";
 import { ask, follow } from "./net.js";
 import { page, troubles } from "./home.js";
 import { tags } from "./notes.js";
@@ -16,7 +16,7 @@ export default async function runs(main) {
   const wanted = { text: "", state: "", kind: "job,run", sort: "-began", from: 0, ...query() };
   wanted.from = Number(wanted.from) || 0;
   const chosen = new Set(keys(wanted.chosen));
-  let latest = null, asked = 0, current = -1;
+  let latest = null, asked = 0, current = null;
 
   const search = el("input", { type: "search", value: wanted.text, placeholder: "words in name, kind, tags, result or reason", "aria-label": "Filter", autocomplete: "off", spellcheck: "false" });
   const states = el("div", { class: "states", role: "group", "aria-label": "States" });
@@ -43,7 +43,7 @@ export default async function runs(main) {
       const answer = await ask("/api/runs", { text, state: of, kind, sort, from, count: COUNT });
       if (own !== asked) return;
       latest = answer;
-      draw();
+      calmly(place, draw);
     } catch (error) {
       if (own === asked) fill(place, el("p", { class: "trouble", role: "alert" }, error.message));
     }
@@ -76,12 +76,13 @@ export default async function runs(main) {
         column ? el("button", { type: "button", class: "sort", "data-focus": `sort ${column}`, onclick: () => set({ sort: is && down ? column : is ? `-${column}` : column === "began" ? "-began" : column, from: 0 }) },
           heading, is ? (down ? " ↓" : " ↑") : "") : heading);
     });
-    const rows = latest.rows.map((row, number) => {
+    const rows = latest.rows.map((row) => {
       const [done, of] = row.progress || [];
       const end = row.ended ?? (row.state === "running" ? Date.now() / 1000 : null);
       const cell = (label, ...children) => el("td", { class: "word", "data-is": label }, children);
-      return el("tr", { class: number === current ? "current" : null },
-        el("td", { class: "choice", "data-is": "Choose" }, el("input", { type: "checkbox", checked: chosen.has(row.key), "data-focus": `row ${row.key}`, "aria-label": `Choose ${row.name}`, onchange: (event) => choose(row, event.target.checked) })),
+      // A study has a page of its own kind, and is compared with nothing.
+      return el("tr", { class: row.key === current ? "current" : null },
+        el("td", { class: "choice", "data-is": "Choose" }, row.kind !== "study" && el("input", { type: "checkbox", checked: chosen.has(row.key), "data-focus": `row ${row.key}`, "aria-label": `Choose ${row.name}`, onchange: (event) => choose(row, event.target.checked) })),
         cell("Name", to(page(row), { key: row.key }, row.name), tags(row.tags), row.why && el("div", { class: "why" }, row.why)),
         cell("What", row.what), cell("State", state(row.state)), cell("Began", ago(row.began)),
         cell("Took", end === null || row.began === null ? "–" : duration(end - row.began - row.idle)),
@@ -103,13 +104,14 @@ export default async function runs(main) {
   const press = (event) => {
     if (event.metaKey || event.ctrlKey || event.altKey || event.target.closest?.("input[type=search], select, dialog") || !latest) return;
     const by = { j: 1, k: -1 }[event.key];
-    const row = latest.rows[current];
+    const at = latest.rows.findIndex((one) => one.key === current);
+    const row = latest.rows[at];
     if (by) {
-      current = Math.max(0, Math.min(latest.rows.length - 1, current + by));
+      current = latest.rows[Math.max(0, Math.min(latest.rows.length - 1, at + by))]?.key ?? null;
       draw();
       place.querySelector("tr.current")?.scrollIntoView({ block: "nearest" });
     } else if (event.key === "Enter" && row && !event.target.closest?.("a, button, input")) go(address(page(row), { key: row.key }));
-    else if (event.key === "x" && row) {
+    else if (event.key === "x" && row && row.kind !== "study") {
       choose(row, !chosen.has(row.key));
       draw();
     }

@@ -13,7 +13,7 @@ const FIRST = ["entry-point", "source-dir", "name", "hyperparameters", "channels
 export default async function start(main, session) {
   document.title = "Start · Stokehold studio";
   if (!session.can_start) {
-    fill(main, el("h1", {}, "Start a job"), el("p", { class: "note" }, session.read_only
+    fill(main, el("h1", {}, "Start a job"), el("p", { class: "note" }, session.trouble ? session.trouble : session.read_only
       ? "This studio is read-only (--read-only): nothing can be started from it."
       : "This studio has no folder of jobs: nothing can be started from it."));
     return null;

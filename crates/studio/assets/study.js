@@ -1,7 +1,7 @@
 // One study: best so far, curves of trials, which parameters matter, all trials.
 
-import { bar, card, digits, duration, el, fill, moment, query, remember, state, table } from "./dom.js";
-import { act, ask, follow } from "./net.js";
+import { bar, calmly, card, digits, duration, el, fill, moment, query, remember, state, table } from "./dom.js";
+import { act, ask, follow, GONE, oneAtATime } from "./net.js";
 import { Chart, Line } from "./chart.js";
 import { notes } from "./notes.js";
 import { say } from "./app.js";
@@ -20,7 +20,8 @@ export default async function study(main) {
   const count = el("input", { type: "number", id: "more", min: 1, max: 10000, value: 10, required: true });
   const adding = el("form", { class: "bar-of", id: "add-jobs", hidden: true, onsubmit: add }, el("label", { for: "more" }, "Jobs to add"), count,
     el("button", { type: "submit" }, "Add them"));
-  fill(main, head, adding, el("section", {}, el("h2", {}, "How it went"), pictures), ways, facts, marks);
+  const lost = el("p", { class: "trouble", role: "alert", hidden: true }, GONE);
+  fill(main, lost, head, adding, el("section", {}, el("h2", {}, "How it went"), pictures), ways, facts, marks);
   const best = new Chart(pictures, { title: "Best so far, trial by trial", unit: "trial" });
   const trials = new Chart(pictures, { title: "Each trial, step by step" });
   let latest = null, drawn = "", sure = null;
@@ -117,21 +118,13 @@ export default async function study(main) {
     if (button) button.disabled = false;
     load().catch(() => {});
   }
-  let asking = false, again = false;
-  async function load() {
-    if (asking) { again = true; return; }
-    asking = true;
-    try {
-      latest = await ask("/api/study", { key });
-      draw();
-    } finally {
-      asking = false;
-      if (again) { again = false; load().catch(() => {}); }
-    }
-  }
+  const load = oneAtATime(async () => {
+    latest = await ask("/api/study", { key });
+    calmly(facts, draw);
+  });
   await load();
   fill(marks, notes(key, latest.notes, latest.can.note));
-  const ended = follow({ view: "study", key }, { changed: () => load().catch(() => {}) });
+  const ended = follow({ view: "study", key }, { changed: ({ there }) => { lost.hidden = there; load().catch(() => {}); } });
   return () => {
     ended();
     best.close();

@@ -482,7 +482,8 @@ impl<'a> Function<'a> {
                 inverted: true,
             })),
             Operand::Integer(number) if bits > 1 => Ok(self.b.ins().iconst(ty, masked(*number))),
-            Operand::Integer(number @ (0 | 1)) => Ok(self.b.ins().iconst(ty, *number as i64)),
+            // A predicate: NVRTC writes true as 1, or for newer architectures as -1.
+            Operand::Integer(number) if bits == 1 => Ok(self.b.ins().iconst(ty, i64::from(*number != 0))),
             Operand::F32(number) if bits == 32 => Ok(self.b.ins().iconst(ty, i64::from(*number))),
             Operand::F64(number) if bits == 64 => Ok(self.b.ins().iconst(ty, *number as i64)),
             Operand::Special(name) if bits == 32 => self.special(name),

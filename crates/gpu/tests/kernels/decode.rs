@@ -74,3 +74,33 @@ fn crops_at_every_place_of_a_block_are_exact() {
     let compared = assert_same(&gpu, &files, &crop, SampleType::U8);
     assert_eq!(compared, 160 * 3 * 13 * 11);
 }
+
+/// Images up to 16,000 pixels wide, whose rows have more blocks than a part of a small image, with more of it in the picture than that.
+pub fn wide() -> (Vec<Vec<u8>>, Pipeline) {
+    let (one, two) = ([(1, 1); 3], [(2, 2), (1, 1), (1, 1)]);
+    let files = [(4096, &one), (4104, &one), (9000, &two), (16_000, &two)].map(|(width, factors)| {
+        let spec = writer::Spec {
+            width,
+            height: 19,
+            factors: factors.to_vec(),
+            restart_interval: 0,
+            interleaved: true,
+            adobe: None,
+            wide_steps: false,
+            seed: u64::from(width),
+        };
+        spec.write().bytes
+    });
+    let crop = "[[op]]\ntype = \"CenterCrop\"\nsize = [18, 15000]\n[[op]]\ntype = \"ToFloat\"\n";
+    (files.to_vec(), pipeline(crop))
+}
+
+#[test]
+fn wide_images_are_exact() {
+    let Some(gpu) = gpu() else { return };
+    let (files, crop) = wide();
+    assert_eq!(
+        assert_same(&gpu, &files, &crop, SampleType::U8),
+        4 * 3 * 18 * 15_000
+    );
+}

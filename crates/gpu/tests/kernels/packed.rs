@@ -1,6 +1,6 @@
 //! Packed images read on the device: the same batches as by `fused`, also beside JPEGs and PNGs, and the same files refused.
 
-use crate::decode::{files, pipeline};
+use crate::decode::{files, pipeline, wide};
 use crate::{gpu, key};
 use std::sync::Arc;
 use stokehold_gpu::{Batcher, Decode, Gpu, Preparer};
@@ -107,6 +107,21 @@ fn batches_are_the_same_as_by_fused_and_so_are_refusals() {
     let [decoded, given_back, refused] = compare(&gpu, &all, &crop());
     println!("{decoded} decoded, {given_back} given back, {refused} refused, damaged");
     assert!(given_back > 3 && refused > 3, "{given_back} {refused}");
+}
+
+#[test]
+fn wide_images_are_the_same() {
+    let Some(gpu) = gpu() else { return };
+    let (jpegs, crop) = wide();
+    let mut all = built_in(&jpegs);
+    assert!(all.len() > 2, "{}", all.len());
+    all.extend(jpegs.into_iter().map(|bytes| (bytes, None)));
+    let [decoded, given_back, refused] = compare(&gpu, &all, &crop);
+    assert!(
+        decoded == all.len() && (given_back, refused) == (0, 0),
+        "{decoded} {given_back} {refused} of {}",
+        all.len()
+    );
 }
 
 #[test]

@@ -171,6 +171,13 @@ fn facts(found: &Found<'_>) -> Result<Facts, Refusal> {
         });
         return Ok((settings, results, about));
     }
+    if found.file(JOURNAL).is_some() {
+        let reason = format!(
+            "{} is a study, which has trials and no settings of its own",
+            found.name
+        );
+        return Err(Refusal(StatusCode::BAD_REQUEST, text::short(&reason, 300)));
+    }
     let run = Run::of(&found.folder).map_err(|error| Refusal::failed(&error))?;
     let run = run.ok_or_else(|| Refusal::lost(found.name, &Lost::Missing))?;
     let results = run
