@@ -110,9 +110,14 @@ binary() {
 unusable() {
     if [ ! -x "$stokehold" ]; then
         echo "no binary: set STOKEHOLD to one that was built with --features $device, or build on a machine with cargo"
-    elif ! "$stokehold" devices 2>/dev/null | grep "^$device" | grep -qv "not usable"; then
-        "$stokehold" devices 2>/dev/null | grep "^$device"
+        return
     fi
+    local line
+    line=$("$stokehold" devices 2>/dev/null | grep "^$device" | head -n 1) || true
+    case $line in
+        '') echo "'$stokehold devices' does not say whether $device can be used" ;;
+        *"not usable"* | *"cannot be used"*) echo "$line" ;;
+    esac
 }
 
 # Whether the Python has modules, and PyTorch a CUDA device.
@@ -184,7 +189,7 @@ table() {
         skip "$why"
         return
     fi
-    if "$stokehold" devices 2>/dev/null | grep "^$device" | grep -q "made of the CPU"; then
+    if "$stokehold" devices 2>/dev/null | grep "^$device" | head -n 1 | grep -q "made of the CPU"; then
         skip "Burn's kernels do not run on a Vulkan device that is made of the CPU"
         return
     fi

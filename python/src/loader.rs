@@ -239,10 +239,16 @@ impl Loader {
         elsewhere.map(|servers| servers.made()).unwrap_or_default()
     }
 
-    /// What users of the cache have to know, each sentence once.
-    fn cache_news(&self) -> Vec<String> {
+    /// What users of the cache and of a device have to know, each sentence once.
+    fn news(&self) -> Vec<String> {
         let cache = self.core.cache.as_ref();
-        cache.map(|cache| cache.news()).unwrap_or_default()
+        let news = cache.map(|cache| cache.news()).unwrap_or_default();
+        #[cfg(feature = "cuda")]
+        let news = news
+            .into_iter()
+            .chain(stokehold_gpu::kept_for_good())
+            .collect();
+        news
     }
 
     /// What the cache has done, as JSON.

@@ -199,13 +199,22 @@ fn keep(reserved: Arc<Reserved>, error: DriverError) {
     static SAID: Once = Once::new();
     let device = reserved.device;
     SAID.call_once(|| {
-        tracing::warn!(
-            %error,
-            "cuda:{device}: nothing tells when a consumer is done with a batch, so its memory is never used again; keep a \
-             batch's stream until the batch is gone"
+        let said = format!(
+            "cuda:{device}: nothing tells when a consumer is done with a batch ({error}), so its memory is never used again; keep \
+             a batch's stream until the batch is gone, and let no batch go while a graph is captured"
         );
+        tracing::warn!("{said}");
+        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
     });
     mem::forget(reserved);
+}
+
+/// Why memory was reserved for good.
+static KEPT: Mutex<Option<String>> = Mutex::new(None);
+
+/// Whether some memory is lost to this process because nothing tells when a consumer is done with it: why, and what to do. Once.
+pub fn kept_for_good() -> Option<String> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 fn leaving() -> MutexGuard<'static, Vec<(Event, Arc<Reserved>)>> {

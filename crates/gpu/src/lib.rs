@@ -58,8 +58,8 @@
 //!
 //! A `DeviceLoader` is a loader whose workers prepare samples, with a thread that makes its batches on its
 //! own queue of the device (`loader`): batch n+1 is uploaded, decoded and augmented while the network works
-//! on batch n, and n+2 is laid out meanwhile. At most two batches are on the device, each within half of the
-//! budget, and their memory is reused. Order, draws, resume and the policy for bad images are the loader's.
+//! on batch n, and n+2 is laid out meanwhile. At most two batches are being made, each within half of the
+//! budget, and their memory is reused; those that were handed over have theirs until they are let go of. Order, draws, resume and the policy for bad images are the loader's.
 //!
 //! # For other libraries
 //!
@@ -139,7 +139,7 @@ pub use decode::Decode;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
 #[cfg(feature = "cuda")]
-pub use lend::{ConsumerStream, CudaMemory, LentMemory};
+pub use lend::{ConsumerStream, CudaMemory, LentMemory, kept_for_good};
 #[cfg(feature = "kernels")]
 pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
 #[cfg(feature = "kernels")]

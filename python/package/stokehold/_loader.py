@@ -69,7 +69,7 @@ class Loader:
         gpu_decode: with ``executor="gpu"``, where the symbols of JPEGs and packed images are decoded: ``"hybrid"``
             (in threads) or ``"device"``.
         gpu_memory_budget: with ``executor="gpu"``, device memory for the two batches that are made at a time, bytes; ``None``
-            stands for an eighth of it, at least 1 GiB.
+            stands for an eighth of a CUDA device's, on Vulkan for half of its largest buffer, and at least 1 GiB.
         exif: turn images upright as their EXIF orientation says; torchvision does not.
         samples: yield the samples' numbers too.
         sample_transform: called with every image, (3, H, W), behind the pipeline; what it returns takes the image's place, the
@@ -336,7 +336,7 @@ class Batches(Iterator[tuple[Any, ...]]):
             # At the end and before an error there may be bad images that no batch came after.
             for name, reason in self._iteration.unreported() if parts is None else parts[3]:
                 warnings.warn(f"{name}: {reason}", BadImageWarning, stacklevel=2)
-            for news in self._loader._core.cache_news() if parts is None else ():
+            for news in self._loader._core.news() if parts is None else ():
                 warnings.warn(news, RuntimeWarning, stacklevel=2)
         if parts is None:
             raise StopIteration
