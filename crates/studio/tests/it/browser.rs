@@ -317,6 +317,49 @@ fn rows_of_any_name_are_chosen_opened_compared_and_marked() {
 
 /// What a page keeps of a curve and of a log has an end, and nothing that counts is lost.
 #[test]
+fn what_changes_by_itself_takes_nothing_from_under_a_finger() {
+    let Some(browser) = browser() else { return };
+    let (_dir, runs) = shown();
+    let studio = Running::start(None, vec![runs.clone()], false);
+    studio.settled();
+    browser.go(&studio.link);
+    browser.until("the first page", "document.querySelector('main ul.rows a')");
+    let count = "Number(document.querySelector('main [data-all]').dataset.all)";
+    let before = browser.run(&format!("return {count}")).as_u64().unwrap();
+    browser.run("window.kept = document.querySelector('main ul.rows a'); kept.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }))");
+    write_run(&runs.join("later"), "vit", 1, 0.25);
+    within("the studio sees it", || {
+        (studio.get("/api/home").json()["all"] == before + 1).then_some(())
+    });
+    // Longer than until the next event.
+    browser.run_later("setTimeout(arguments[0], 2500)");
+    assert_eq!(
+        browser.run(&format!("return [kept.isConnected, {count}]")),
+        json!([true, before])
+    );
+    browser.run("kept.dispatchEvent(new PointerEvent('pointerup', { bubbles: true }))");
+    browser.until(
+        "the page as it is now",
+        &format!("!kept.isConnected && {count} === {}", before + 1),
+    );
+    // The row that the keys have chosen stays the one, when others come before it.
+    browser.go(&format!("http://{}/runs?sort=name", studio.address));
+    browser.until("the rows", "document.querySelector('table.runs tbody tr')");
+    browser.keys("jj");
+    let marked = browser.run("return document.querySelector('tr.current a').textContent");
+    write_run(&runs.join("0-first"), "vit", 1, 0.25);
+    browser.until(
+        "another one before it",
+        "document.querySelector('table.runs tbody a').textContent === '0-first'",
+    );
+    assert_eq!(
+        browser.run("return document.querySelector('tr.current a').textContent"),
+        marked
+    );
+    browser.no_faults();
+}
+
+#[test]
 fn a_page_may_stay_open() {
     let Some(browser) = browser() else { return };
     let (_dir, runs) = two_runs();
