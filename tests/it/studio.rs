@@ -202,6 +202,12 @@ fn jobs_are_added_to_a_study_which_goes_on_without_the_studio() {
         "{added}"
     );
     until(&address, &page, "\"completed\":3");
+    let body = "{\"key\": \"runs/lr\"}";
+    let ended = post(&address, &token, "/api/study/end", body);
+    assert!(
+        ended.starts_with("HTTP/1.1 200") && ended.contains("ends with its 3 jobs"),
+        "{ended}"
+    );
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let said = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&said.stderr);

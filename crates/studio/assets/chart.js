@@ -311,7 +311,12 @@ export class Chart {
     const least = 1e-12 * Math.max(Math.abs(x0), Math.abs(x1));
     if (x1 - x0 <= least) { x0 -= Math.max(0.5, least); x1 += Math.max(0.5, least); }
     const marks = this.options.log ? marksOfLog(10 ** low, 10 ** high, height / 45) : ticks(low, high, height / 45);
-    const words = marks.map((tick) => this.options.words(tick));
+    let words = marks.map((tick) => this.options.words(tick));
+    // What differs in its last digits has as many digits as tell it apart.
+    if (new Set(words).size < words.length && marks.length > 1) {
+      const decimals = Math.min(12, Math.max(0, Math.ceil(-Math.log10(Math.abs(marks[1] - marks[0])))));
+      words = marks.map((tick) => tick.toFixed(decimals));
+    }
     const left = Math.max(36, ...words.map((word) => pen.measureText(word).width)) + 14;
     const right = 12, top = 8, bottom = 26;
     const x = (one) => left + ((one - x0) / (x1 - x0)) * (width - left - right);
@@ -325,7 +330,9 @@ export class Chart {
       pen.fillText(words[place], left - 8, at);
     });
     pen.textAlign = "center";
-    for (const tick of ticks(byTime ? 0 : x0, byTime ? x1 - start : x1, width / 110)) {
+    // Steps, epochs and trials are whole.
+    const across = ticks(byTime ? 0 : x0, byTime ? x1 - start : x1, width / 110).filter((tick) => byTime || Number.isInteger(tick));
+    for (const tick of across) {
       const at = x(byTime ? tick + start : tick);
       if (at < left - 1) continue;
       const text = byTime ? duration(tick) : digits(tick);
@@ -334,6 +341,10 @@ export class Chart {
       pen.fillRect(Math.round(at), height - bottom, 1, 4);
       if (at + half < width) pen.fillText(text, at, height - bottom + 14);
     }
+    pen.textAlign = "right";
+    pen.fillStyle = soft;
+    pen.fillText(byTime ? "time" : this.options.unit || "step", width - right - 2, height - bottom - 8);
+    pen.textAlign = "center";
     const trace = (line, number, values, share) => {
       const xs = this.xs(line);
       this.stroke(pen, number);
@@ -389,9 +400,11 @@ export class Chart {
       this.point(pen, { shown, means, x, y, left, width, height, bottom, top, right, x0, x1, byTime, start });
     } else {
       pen.textAlign = "left";
+      pen.fillStyle = style("--ink");
+      pen.fillText(this.options.title, left + 4, top + 8);
       const named = this.lines.map((line, number) => [line, number]).filter(([line]) => !this.hidden.has(line.name));
       named.slice(0, 12).forEach(([line, number], row) => {
-        const at = top + 12 + 16 * row;
+        const at = top + 30 + 16 * row;
         this.stroke(pen, number);
         pen.beginPath();
         pen.moveTo(left + 10, at);
@@ -422,6 +435,10 @@ export class Chart {
         if (best < 0 || Math.abs(xs[at] - wanted) < Math.abs(xs[best] - wanted)) best = at;
       }
       if (best < 0) continue;
+      // Where a line has ended or not begun, it has no value.
+      const [from, to] = [xs.find((one) => one !== null), xs.findLast((one) => one !== null)];
+      const near = (x1 - x0) * 0.02;
+      if (wanted < Math.min(from, to) - near || wanted > Math.max(from, to) + near) continue;
       place ??= xs[best];
       const mean = means.get(line)?.[best];
       const also = mean === undefined ? "" : ` (mean ${this.options.words(mean)})`;
@@ -521,7 +538,7 @@ export class Curves {
     if (!this.lines.has(key)) {
       const line = new Line(key);
       line.prefix = prefix;
-      line.group = Curves.group(curve) + (curve.counts === "epoch" && curve.subject === "loss" ? " by epoch" : "");
+      line.group = Curves.group(curve) + (curve.counts === "epoch" ? " by epoch" : "");
       line.unit = curve.counts || "step";
       this.lines.set(key, line);
     }

@@ -1,6 +1,6 @@
 // One run or job, live.
 
-import { address, bar, bytes, calmly, card, clock, digits, duration, el, fill, moment, percent, query, state, table } from "./dom.js";
+import { address, bar, bytes, calmly, card, clock, digits, duration, el, fill, moment, percent, query, remember, state, table } from "./dom.js";
 import { act, ask, follow, GONE } from "./net.js";
 import { Curves } from "./chart.js";
 import { Heat } from "./heat.js";
@@ -248,14 +248,25 @@ class Log {
     this.follows = el("input", { type: "checkbox", checked: true, id: "follows" });
     this.earlier = el("button", { type: "button", class: "small", hidden: true, onclick: () => this.before() }, "Earlier lines");
     const search = el("input", { type: "search", placeholder: "search in all of the log", "aria-label": "Search the log", autocomplete: "off", spellcheck: "false" });
-    search.addEventListener("keydown", (event) => { if (event.key === "Enter") this.search(search.value, 0); });
-    search.addEventListener("input", () => { if (!search.value) this.search("", 0); });
+    search.value = query().log || "";
+    let timer = 0;
+    const begin = () => {
+      clearTimeout(timer);
+      remember({ log: search.value });
+      this.search(search.value, 0);
+    };
+    search.addEventListener("keydown", (event) => { if (event.key === "Enter") begin(); });
+    search.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(begin, 300);
+    });
     this.lines.addEventListener("scroll", () => {
       const atEnd = this.lines.scrollTop + this.lines.clientHeight > this.lines.scrollHeight - 40;
       this.follows.checked = atEnd;
     });
     fill(holder, el("div", { class: "titled" }, el("h2", {}, "Log"),
       el("span", { class: "tools" }, search, el("label", {}, this.follows, " follow"))), this.note, this.found, this.earlier, this.lines);
+    if (search.value) this.search(search.value, 0);
   }
 
   line(line) {
@@ -303,6 +314,7 @@ class Log {
   }
 
   async search(words, from) {
+    this.asked = words;
     if (!words.trim()) {
       this.found.hidden = true;
       this.note.textContent = "";
@@ -310,6 +322,8 @@ class Log {
     }
     try {
       const part = await ask("/api/run/log", { key: this.key, search: words, from });
+      // Meanwhile somebody has typed on.
+      if (this.asked !== words) return;
       const more = part.to < part.length;
       this.found.hidden = false;
       if (!from) this.found.replaceChildren();

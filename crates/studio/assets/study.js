@@ -17,9 +17,12 @@ export default async function study(main) {
   let sort = query().sort || "number";
   const head = el("div", {}), pictures = el("div", { class: "charts" }), facts = el("div", {}), ways = el("section", { hidden: true });
   const marks = el("div", {});
-  const count = el("input", { type: "number", id: "more", min: 1, max: 10000, value: 10, required: true });
-  const adding = el("form", { class: "bar-of", id: "add-jobs", hidden: true, onsubmit: add }, el("label", { for: "more" }, "Jobs to add"), count,
-    el("button", { type: "submit" }, "Add them"));
+  const count = el("input", { type: "number", id: "more", min: 1, max: 10000, value: 1, required: true });
+  const enough = el("button", { type: "button", id: "enough", hidden: true, onclick: (event) => send("/api/study/end", {}, event.currentTarget) }, "No more jobs");
+  const adding = el("form", { class: "bar-of", id: "add-jobs", hidden: true, onsubmit: (event) => {
+    event.preventDefault();
+    send("/api/study/add", { jobs: Number(count.value) }, event.submitter);
+  } }, el("label", { for: "more" }, "Jobs to add"), count, el("button", { type: "submit" }, "Add them"), enough);
   const lost = el("p", { class: "trouble", role: "alert", hidden: true }, GONE);
   fill(main, lost, head, adding, el("section", {}, el("h2", {}, "How it went"), pictures), ways, facts, marks);
   const best = new Chart(pictures, { title: "Best so far, trial by trial", unit: "trial" });
@@ -29,6 +32,7 @@ export default async function study(main) {
   function draw() {
     const page = latest;
     adding.hidden = !page.can.add;
+    enough.hidden = !page.can.end;
     document.title = `${page.row.name} · Stokehold studio`;
     const { counts } = page;
     const over = counts.completed + counts.stopped + counts.failed;
@@ -106,12 +110,10 @@ export default async function study(main) {
           trial.number, [state(trial.state), " ", stop(trial.number), trial.why && el("div", { class: "why" }, trial.why)], trial.value === null ? "–" : digits(trial.value),
           trial.ended ? duration(trial.ended - trial.asked) : "–", ...trial.values.map(value)]), "Trials")));
   }
-  async function add(event) {
-    event.preventDefault();
-    const button = event.submitter;
+  async function send(path, what, button) {
     if (button) button.disabled = true;
     try {
-      say((await act("/api/study/add", { key, jobs: Number(count.value) })).said);
+      say((await act(path, { key, ...what })).said);
     } catch (error) {
       say(error.message, true);
     }

@@ -167,6 +167,7 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/api/notes", post(act::note))
         .route("/api/trial/stop", post(act::stop_trial))
         .route("/api/study/add", post(act::add_jobs))
+        .route("/api/study/end", post(act::end_study))
         .merge(start::routes())
         .merge(data::routes())
         .merge(results::routes())

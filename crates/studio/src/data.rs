@@ -102,6 +102,9 @@ struct Examination {
     report: Mutex<Option<Option<Value>>>,
 }
 
+/// How many entries of a folder are looked at.
+const LOOKED: usize = 1000;
+
 pub fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/api/data", get(about))
@@ -369,9 +372,15 @@ async fn about(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answe
         }
         let folder = data.folder(&key).map_err(|lost| Refusal::lost(&key, &lost))?;
         data.refresh(&key);
-        let (set, problem) = match data.set(&key) {
-            Ok(set) => (Some(facts(&set)), None),
-            Err(Refusal(_, reason)) => (None, Some(reason)),
+        let (set, problem) = match holds_sets(&folder) {
+            true => (
+                None,
+                Some("it holds folders of images; choose one of them".to_owned()),
+            ),
+            false => match data.set(&key) {
+                Ok(set) => (Some(facts(&set)), None),
+                Err(Refusal(_, reason)) => (None, Some(reason)),
+            },
         };
         Ok(json!({
             "places": places,
@@ -386,6 +395,23 @@ async fn about(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answe
     })
     .await?
     .map(Json)
+}
+
+/// Whether a folder holds data sets, and is none itself: some folder in it has parts, or classes and no images. Files that lie deeper
+/// than classes would make one data set of all of them.
+fn holds_sets(folder: &Path) -> bool {
+    let has_part = |folder: &Path| folder.join("train").is_dir();
+    let is_set = |folder: &Path| {
+        let entries: Vec<_> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .take(LOOKED)
+            .collect();
+        let has_folder = entries.iter().any(|entry| entry.path().is_dir());
+        has_part(folder) || (has_folder && !entries.iter().any(|entry| entry.path().is_file()))
+    };
+    !has_part(folder) && folders(folder).iter().any(|name| is_set(&folder.join(name)))
 }
 
 /// The folders in a folder, by name.
@@ -682,6 +708,29 @@ mod tests {
         fs::remove_file(&file).unwrap();
         symlink(dir.path().join("elsewhere/lily/1.jpg"), &file).unwrap();
         assert!(data.read(&set, "train", 0).is_err());
+    }
+
+    #[test]
+    fn a_folder_of_data_sets_is_none_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        };
+        for path in [
+            "parts/birds/train/a/1.jpg",
+            "classes/birds/a/1.jpg",
+            "set/train/a/1.jpg",
+            "set/val/a/1.jpg",
+            "plain/a/1.jpg",
+            "plain/b/2.jpg",
+        ] {
+            make(path);
+        }
+        let holds = |name: &str| holds_sets(&dir.path().join(name));
+        assert!(holds("parts") && holds("classes") && holds(""));
+        assert!(!holds("set") && !holds("plain") && !holds("parts/birds") && !holds("classes/birds"));
     }
 
     #[test]

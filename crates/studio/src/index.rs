@@ -20,7 +20,7 @@ use stokehold_profile::FOLDER;
 use stokehold_tune::{JOURNAL, Study, short};
 
 use crate::notes::{self, Notes};
-use crate::places::{Place, Places};
+use crate::places::{Lost, Place, Places};
 use crate::text;
 
 /// The shortest and the longest rest between two rounds.
@@ -165,6 +165,14 @@ impl Index {
         drop(state);
         if slept {
             self.wake.notify_all();
+            // What is known is old.
+            let mut latest = self.latest.write().unwrap_or_else(PoisonError::into_inner);
+            *latest = Arc::new(Snapshot {
+                rows: latest.rows.clone(),
+                version: latest.version + 1,
+                is_reading: true,
+                troubles: latest.troubles.clone(),
+            });
         }
         Arc::clone(&self.latest.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -214,7 +222,7 @@ impl Index {
         let is_first = known.is_empty();
         let (mut rows, mut troubles, mut next) = (Vec::new(), Vec::new(), HashMap::new());
         let mut shown = Instant::now();
-        let mut unnamed = 0;
+        let (mut unnamed, mut outside) = (0, 0);
         for place in self.places.iter() {
             let entries = match fs::read_dir(&place.path) {
                 Ok(entries) => entries,
@@ -251,6 +259,9 @@ impl Index {
                     Some((_, row)) => row,
                     None => row(place, &name, &key).map(Arc::new),
                 };
+                if row.is_none() && matches!(place.find(&name), Err(Lost::Outside)) {
+                    outside += 1;
+                }
                 rows.extend(row.clone());
                 next.insert(key, (signature, row));
                 if is_first && shown.elapsed() > PARTS {
@@ -262,6 +273,11 @@ impl Index {
         if unnamed > 0 {
             troubles.push(format!(
                 "{unnamed} folders have names that are no UTF-8; they are not shown"
+            ));
+        }
+        if outside > 0 {
+            troubles.push(format!(
+                "{outside} folders lead out of the given ones by links; they are not shown: name the folders that they lead to with --runs"
             ));
         }
         troubles.truncate(TROUBLES);
@@ -384,11 +400,24 @@ fn of_job(record: &Record, what: &str, empty: Row) -> Row {
         },
         began: Some(record.created),
         ended: last.map(|last| last.start),
+        // From each end to the start that came after it.
+        idle: record
+            .transitions
+            .windows(2)
+            .filter(|pair| !is_at_work(pair[0].status))
+            .map(|pair| pair[1].start - pair[0].start)
+            .sum(),
         result: metrics.join(", "),
         score,
         why: text::short(why.unwrap_or_default(), WHY),
         ..empty
     }
+}
+
+/// Whether a job runs, or gets ready to, or ends.
+fn is_at_work(state: Secondary) -> bool {
+    use Secondary::{Downloading, Starting, Stopping, Training, Uploading};
+    matches!(state, Starting | Downloading | Training | Uploading | Stopping)
 }
 
 fn of_study(history: &stokehold_tune::History, is_on: bool, empty: Row) -> Row {
@@ -429,7 +458,8 @@ fn of_run(run: &Run, empty: Row) -> Row {
     let epochs = run.epochs();
     let results = run.results();
     let result = match (run.score(), results.get("training loss")) {
-        (Some((name, value)), _) => format!("{name} {value:.4}"),
+        (Some((name, value)), _) if value.abs() < 1e6 => format!("{name} {value:.4}"),
+        (Some((name, value)), _) => format!("{name} {}", significant(value)),
         (None, Some(loss)) => format!("loss {}", significant(*loss)),
         (None, None) => String::new(),
     };

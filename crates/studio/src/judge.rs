@@ -59,8 +59,10 @@ impl Judge {
         key: &str,
         found: &Found<'_>,
         about: Option<&About>,
+        is_over: bool,
     ) -> Result<Arc<Value>, ProfileError> {
-        let ended = about.and_then(|about| about.ended);
+        // One that was killed has not said when it ended.
+        let ended = about.and_then(|about| about.ended).or(is_over.then_some(0.0));
         if let Some(value) = known(&self.judged, key, ended, FRESH) {
             return Ok(value);
         }

@@ -39,7 +39,7 @@ pub struct Shown {
 /// A part of a log.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Part {
-    /// Where it begins, and where the next part does.
+    /// Its first byte in the file.
     pub from: u64,
     /// The first byte behind its last whole line.
     pub to: u64,
@@ -65,8 +65,9 @@ pub fn from(path: &Path, from: u64) -> io::Result<Part> {
 /// # Errors
 /// The system's.
 pub fn before(path: &Path, end: u64) -> io::Result<Part> {
-    let first = end.saturating_sub(PART);
     let (file, length) = open(path)?;
+    let end = end.min(length);
+    let first = end.saturating_sub(PART);
     let bytes = take(&file, first, end - first)?;
     // So many lines from the end.
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
@@ -142,7 +143,7 @@ fn part_of(bytes: &[u8], from: u64, length: u64, words: Option<&str>) -> Part {
         let stored = String::from_utf8_lossy(line);
         let text = stamped(&stored).map_or(&*stored, |line| line.text);
         // As it is shown: without what colours it.
-        let has = |words: &str| match text.contains('\x1b') {
+        let has = |words: &str| match text.contains(['\x1b', '\r']) {
             true => text::line(text).to_lowercase().contains(words),
             false => text.to_lowercase().contains(words),
         };
@@ -237,7 +238,12 @@ mod tests {
     fn a_search_finds_what_is_shown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        std::fs::write(&path, "val_loss: \x1b[32m0.500\x1b[0m\nother\n").unwrap();
+        std::fs::write(
+            &path,
+            "val_loss: \x1b[32m0.500\x1b[0m\nother\nhidden 10 %\rdone\n",
+        )
+        .unwrap();
+        assert!(search(&path, 0, "hidden").unwrap().lines.is_empty());
         assert_eq!(
             texts(&search(&path, 0, "val_loss: 0.5").unwrap()),
             ["val_loss: 0.500"]

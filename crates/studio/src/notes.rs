@@ -6,8 +6,10 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use stokehold_base::{regular, whole};
 
 use crate::text;
@@ -32,21 +34,39 @@ pub struct Notes {
     pub note: String,
 }
 
+/// The file, with what a newer version may have written there.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    notes: Notes,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+impl Kept {
+    fn read(folder: &Path) -> io::Result<Self> {
+        let mut text = Vec::new();
+        match regular::open(&folder.join(FILE)) {
+            Ok(file) => file.take(BYTES).read_to_end(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error),
+        };
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
 impl Notes {
     /// Those of a folder; none where there are none or they cannot be read.
     pub fn of(folder: &Path) -> Self {
-        let read = || -> io::Result<Self> {
-            let mut text = Vec::new();
-            regular::open(&folder.join(FILE))?
-                .take(BYTES)
-                .read_to_end(&mut text)?;
-            Ok(serde_json::from_slice(&text)?)
-        };
-        let Self { tags, note } = read().unwrap_or_default();
+        let Self { tags, note } = Kept::read(folder).unwrap_or_default().notes;
         // Others may have written the file.
         Self {
-            tags: tags.iter().take(TAGS).map(|tag| text::short(tag, TAG)).collect(),
-            note: text::short(&note, NOTE),
+            tags: tags
+                .iter()
+                .take(TAGS)
+                .map(|tag| text::written(tag, TAG))
+                .collect(),
+            note: text::written(&note, NOTE),
         }
     }
 
@@ -55,7 +75,9 @@ impl Notes {
     /// # Errors
     /// What is too long or too many.
     pub fn checked(mut self) -> Result<Self, String> {
-        let mut tags: Vec<String> = self.tags.iter().map(|tag| tag.trim().to_owned()).collect();
+        // As they are read again.
+        let plain = |tag: &String| text::written(tag.trim(), usize::MAX);
+        let mut tags: Vec<String> = self.tags.iter().map(plain).collect();
         tags.retain(|tag| !tag.is_empty());
         tags.sort();
         tags.dedup();
@@ -74,17 +96,42 @@ impl Notes {
                 "a note of {length} characters is too long; {NOTE} at most"
             ));
         }
-        self.note = self.note.trim_end().to_owned();
+        self.note = text::written(self.note.trim_end(), NOTE);
         Ok(Self { tags, ..self })
     }
 
-    /// Keeps them in a folder; empty ones are no file.
+    /// Keeps them in a folder, in the place of `was`; empty ones are no file. `false` if others are there by now.
     ///
     /// # Errors
-    /// The system's.
-    pub fn write(&self, folder: &Path) -> io::Result<()> {
+    /// The system's. A file that cannot be understood is not written over.
+    pub fn replace(&self, was: Option<&Self>, folder: &Path) -> io::Result<bool> {
+        // From the look to the end of writing: two people may press at once.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = Kept::read(folder)
+            .map_err(|error| {
+                let path = folder.join(FILE);
+                io::Error::other(format!(
+                    "{} is there and cannot be read, so it is not written over; mend it or take it away: {error}",
+                    path.display()
+                ))
+            })?
+            .more;
+        if was.is_some_and(|was| *was != Self::of(folder)) {
+            return Ok(false);
+        }
+        let kept = Kept {
+            notes: self.clone(),
+            more,
+        };
+        kept.write(folder).map(|()| true)
+    }
+}
+
+impl Kept {
+    fn write(&self, folder: &Path) -> io::Result<()> {
         let path = folder.join(FILE);
-        if *self == Self::default() {
+        if self.notes == Notes::default() && self.more.is_empty() {
             return match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
@@ -110,11 +157,35 @@ mod tests {
             .checked()
             .unwrap();
         assert_eq!(good, notes(&["baseline", "best"], "two\nlines <b>"));
-        good.write(dir.path()).unwrap();
+        assert!(good.replace(None, dir.path()).unwrap());
         assert_eq!(Notes::of(dir.path()), good);
-        Notes::default().write(dir.path()).unwrap();
+        // Whoever has not seen them does not replace them.
+        assert!(
+            !Notes::default()
+                .replace(Some(&Notes::default()), dir.path())
+                .unwrap()
+        );
+        assert!(Notes::default().replace(Some(&good), dir.path()).unwrap());
         assert!(!dir.path().join(FILE).exists());
-        Notes::default().write(dir.path()).unwrap();
+        assert!(Notes::default().replace(None, dir.path()).unwrap());
+        // What is written is what is read, in any script.
+        let hebrew = notes(&["\u{200f}a"], "\u{200f}b\u{2028}c\u{7}")
+            .checked()
+            .unwrap();
+        assert!(hebrew.replace(None, dir.path()).unwrap());
+        assert_eq!(
+            (Notes::of(dir.path()), hebrew.note.as_str()),
+            (hebrew.clone(), "\u{200f}b\u{2028}c\u{fffd}")
+        );
+        // What a newer version has written stays, and what nobody understands.
+        let file = dir.path().join(FILE);
+        fs::write(&file, "{\"tags\":[\"a\"],\"stars\":5}").unwrap();
+        assert!(Notes::default().replace(None, dir.path()).unwrap());
+        assert!(fs::read_to_string(&file).unwrap().contains("\"stars\": 5"));
+        fs::write(&file, "{\"note\":\"long and precious").unwrap();
+        let refused = good.replace(None, dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("not written over"), "{refused}");
+        fs::remove_file(&file).unwrap();
         let many: Vec<String> = (0..=TAGS).map(|tag| tag.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         for (wrong, word) in [

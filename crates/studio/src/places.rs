@@ -209,7 +209,8 @@ impl Place {
             let path = real.join(file);
             // Only a link can lead elsewhere.
             let is_link = path.symlink_metadata().is_ok_and(|about| about.is_symlink());
-            if is_link && path.canonicalize().is_ok_and(|path| !path.starts_with(&root)) {
+            // One that leads to nothing may lead to a file that the studio would make.
+            if is_link && !path.canonicalize().is_ok_and(|path| path.starts_with(&root)) {
                 return Err(Lost::Outside);
             }
         }
@@ -261,12 +262,14 @@ mod tests {
         symlink("one", runs.join("same")).unwrap();
         symlink(dir.path().join("secret"), runs.join("linked/metrics.jsonl")).unwrap();
         symlink("../one", runs.join("inner/profiler-output")).unwrap();
+        fs::create_dir(runs.join("dangling")).unwrap();
+        symlink(dir.path().join("none"), runs.join("dangling/tune.log")).unwrap();
         let places = Places::new(None, std::slice::from_ref(&runs)).unwrap();
         let found = |key: &str| places.find(key).map(|found| found.name.to_owned());
         for key in ["runs/one", "runs/same", "runs/a <b>", "runs/inner"] {
             assert_eq!(found(key).unwrap(), key.split_once('/').unwrap().1);
         }
-        for key in ["runs/away", "runs/linked"] {
+        for key in ["runs/away", "runs/linked", "runs/dangling"] {
             assert_eq!(found(key), Err(Lost::Outside), "{key}");
         }
         for key in [

@@ -28,6 +28,18 @@ pub fn short(text: &str, most: usize) -> String {
     }
 }
 
+/// What somebody has written to be read, at most `most` characters: with the marks that some scripts need, and without what controls
+/// a terminal or turns the order of what follows.
+pub fn written(text: &str, most: usize) -> String {
+    let plain = |c: char| match c {
+        '\t' | '\n' => c,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    text.chars().take(most).map(plain).collect()
+}
+
 /// Tabs and line ends stay; what else controls a terminal or the direction of text becomes U+FFFD.
 fn visible(c: char) -> char {
     match c {
@@ -39,19 +51,29 @@ fn visible(c: char) -> char {
     }
 }
 
-/// Without the sequences of ECMA-48 that begin with ESC [ and end with a letter, by which programs colour their lines.
+/// Without the sequences of ECMA-48 that begin with ESC [ and end with a letter, by which programs colour their lines, and those from
+/// ESC ] to BEL or ESC \\, by which they name windows and make links.
 fn without_escapes(text: &str) -> String {
     let mut plain = String::with_capacity(text.len().min(2 * LINE));
     let mut rest = text;
-    while let Some(at) = rest.find("\u{1b}[") {
+    while let Some(at) = rest.find(['\u{1b}']) {
         plain += &rest[..at];
-        let parameters = &rest[at + 2..];
-        match parameters.find(|c: char| !matches!(c, '0'..='?' | ' '..='/')) {
-            Some(end) => {
+        let (escape, after) = rest[at..].split_at(1);
+        if let Some(parameters) = after.strip_prefix('[') {
+            let end = parameters.find(|c: char| !matches!(c, '0'..='?' | ' '..='/'));
+            rest = end.map_or("", |end| {
                 let last = parameters[end..].chars().next().map_or(0, char::len_utf8);
-                rest = &parameters[end + last..];
-            }
-            None => rest = "",
+                &parameters[end + last..]
+            });
+        } else if let Some(string) = after.strip_prefix(']') {
+            let ends = ["\u{7}", "\u{1b}\\"].iter();
+            let end = ends
+                .filter_map(|end| string.find(end).map(|at| at + end.len()))
+                .min();
+            rest = end.map_or("", |end| &string[end..]);
+        } else {
+            plain += escape;
+            rest = after;
         }
     }
     plain + rest
@@ -70,6 +92,11 @@ mod tests {
         );
         assert_eq!(line("10 %\r 50 %\r100 %"), "100 %");
         assert_eq!(line("\u{1b}[31"), "");
+        assert_eq!(line("\u{1b}]0;title\u{7}text"), "text");
+        assert_eq!(
+            line("a \u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\ b"),
+            "a link b"
+        );
     }
 
     #[test]

@@ -182,7 +182,10 @@ fn draws(site: &Site, asked: &Asked, pipeline: Pipeline, pixels: u64) -> Result<
         let plan = unless_it_panics(|| explain(&pipeline, input(&bytes).bytes, &options, key));
         let plan = plan.map_err(|error| wrong(&error))?;
         check_work(&plan.steps, plan.width, plan.height)?;
-        for side in &mut sides {
+        // In turns, so that neither always has what the other has read into the processor's caches.
+        let order = if number % 2 == 0 { [0, 1] } else { [1, 0] };
+        for at in order {
+            let side = &mut sides[at];
             // The first run makes the buffers, which training has already.
             if number == 0 {
                 side.run(&bytes, key)?;

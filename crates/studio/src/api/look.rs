@@ -1,7 +1,7 @@
 //! What pages look at: rows, a run, its curves and verdict, its log and files, comparisons and studies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Json;
@@ -226,7 +226,8 @@ pub async fn judged(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> 
         let about = stokehold_profile::About::read(&found.folder.join(FOLDER))
             .ok()
             .flatten();
-        let made = site.judge.judged(&key, &found, about.as_ref());
+        let is_over = index::row(found.place, found.name, &key).is_some_and(|row| row.state != "running");
+        let made = site.judge.judged(&key, &found, about.as_ref(), is_over);
         made.map_err(|error| match error {
             ProfileError::NoRecording { .. } => Refusal(
                 StatusCode::NOT_FOUND,
@@ -267,6 +268,9 @@ pub async fn log_part(State(site): Shared, Query(query): Query<OfLog>) -> Answer
     .map(Json)
 }
 
+/// One of those that are compared: its row, its folder, and what is known of it.
+type Compared = (Row, PathBuf, Facts);
+
 #[derive(Debug, Deserialize)]
 pub struct OfKeys {
     /// Keys with `//` between them, which no key has in it.
@@ -280,35 +284,36 @@ pub async fn compare(State(site): Shared, Query(OfKeys { keys }): Query<OfKeys>)
             let reason = format!("{} runs are named; compare 2 to {COMPARED}", keys.len());
             return Err(Refusal(StatusCode::BAD_REQUEST, reason));
         }
-        let all: Result<Vec<(Row, Facts)>, Refusal> = keys
+        let all: Result<Vec<Compared>, Refusal> = keys
             .into_iter()
             .map(|key| {
                 let found = site.places.find(key).map_err(|lost| Refusal::lost(key, &lost))?;
-                Ok((row_of(&found, key)?, facts(&found)?))
+                let folder = std::path::absolute(&found.folder).map_err(|error| Refusal::failed(&error))?;
+                Ok((row_of(&found, key)?, folder, facts(&found)?))
             })
             .collect();
         let all = all?;
         let mut names: BTreeSet<&str> = BTreeSet::new();
-        let first = &all[0].1.0;
-        for (_, (settings, ..)) in &all[1..] {
+        let first = &all[0].2.0;
+        for (.., (settings, ..)) in &all[1..] {
             names.extend(differing(first, settings).into_iter().map(|(name, _)| name));
         }
         let settings: Vec<Value> = names
             .into_iter()
             .filter(|name| {
-                let first = nameless(&all[0], name);
-                first.is_none() || all[1..].iter().any(|one| nameless(one, name) != first)
+                let first = below_own(&all[0], name);
+                first.is_none() || all[1..].iter().any(|one| below_own(one, name) != first)
             })
             .map(|name| {
                 let values = all
                     .iter()
-                    .map(|(_, (settings, ..))| settings.get(name).map(shown));
+                    .map(|(.., (settings, ..))| settings.get(name).map(shown));
                 json!([text::short(name, 100), values.collect::<Vec<_>>()])
             })
             .collect();
         let results: Vec<BTreeMap<&str, f64>> = all
             .iter()
-            .map(|(_, (_, results, _))| {
+            .map(|(.., (_, results, _))| {
                 results
                     .iter()
                     .map(|(name, value)| (name.as_str(), *value))
@@ -320,17 +325,18 @@ pub async fn compare(State(site): Shared, Query(OfKeys { keys }): Query<OfKeys>)
             .into_iter()
             .map(|name| json!([name, results.iter().map(|of| of.get(name)).collect::<Vec<_>>()]))
             .collect();
-        let rows: Vec<&Row> = all.iter().map(|(row, _)| row).collect();
+        let rows: Vec<&Row> = all.iter().map(|(row, ..)| row).collect();
         Ok(json!({"rows": rows, "settings": settings, "results": results}))
     })
     .await?
     .map(Json)
 }
 
-/// A text without the row's own name in it, which differs anyway; `None` of what is no text.
-fn nameless<'a>((row, (settings, ..)): &'a (Row, Facts), setting: &str) -> Option<Vec<&'a str>> {
-    let parts = settings.get(setting)?.as_str()?.split('/');
-    Some(parts.filter(|part| *part != row.name).collect())
+/// What a path below a run's own folder is there: it differs anyway. `None` of anything else.
+fn below_own<'a>((_, folder, (settings, ..)): &'a Compared, setting: &str) -> Option<&'a Path> {
+    Path::new(settings.get(setting)?.as_str()?)
+        .strip_prefix(folder)
+        .ok()
 }
 
 pub async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
@@ -347,7 +353,8 @@ pub async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -
         page["row"] = json!(row_of(&found, &key)?);
         page["notes"] = json!(Notes::of(&found.folder));
         let can_add = !site.read_only && site.program.is_some() && study::elsewhere(&found).is_none();
-        page["can"] = json!({"note": !site.read_only, "add": can_add});
+        let more = history.spec.limits.max_jobs > history.trials.len();
+        page["can"] = json!({"note": !site.read_only, "add": can_add, "end": can_add && more});
         let can_stop = |trial: &&Trial| !site.read_only && found.below(&job_of(trial.number)).is_some();
         let stoppable: Vec<usize> = history
             .running()
