@@ -330,6 +330,10 @@ export class Chart {
       pen.fillText(words[place], left - 8, at);
     });
     pen.textAlign = "center";
+    pen.textAlign = "right";
+    pen.fillStyle = soft;
+    pen.fillText(byTime ? "time" : this.options.unit || "step", left - 8, height - bottom + 14);
+    pen.textAlign = "center";
     // Steps, epochs and trials are whole.
     const across = ticks(byTime ? 0 : x0, byTime ? x1 - start : x1, width / 110).filter((tick) => byTime || Number.isInteger(tick));
     for (const tick of across) {
@@ -339,12 +343,8 @@ export class Chart {
       const half = pen.measureText(text).width / 2;
       pen.fillStyle = soft;
       pen.fillRect(Math.round(at), height - bottom, 1, 4);
-      if (at + half < width) pen.fillText(text, at, height - bottom + 14);
+      if (at + half < width && at - half > left - 8) pen.fillText(text, at, height - bottom + 14);
     }
-    pen.textAlign = "right";
-    pen.fillStyle = soft;
-    pen.fillText(byTime ? "time" : this.options.unit || "step", width - right - 2, height - bottom - 8);
-    pen.textAlign = "center";
     const trace = (line, number, values, share) => {
       const xs = this.xs(line);
       this.stroke(pen, number);
