@@ -41,9 +41,9 @@ pub(crate) enum Feed {
 
 /// The batches of an epoch.
 pub(crate) enum FeedBatches {
-    Cpu(Batches),
+    Cpu(Box<Batches>),
     #[cfg(feature = "gpu")]
-    Gpu(DeviceBatches, Arc<Batcher>),
+    Gpu(Box<DeviceBatches>, Arc<Batcher>),
 }
 
 /// A batch for Python.
@@ -124,9 +124,11 @@ impl Feed {
 
     pub(crate) fn resume(&self, state: State) -> Result<FeedBatches, LoaderError> {
         Ok(match self {
-            Self::Cpu(loader) => FeedBatches::Cpu(loader.resume(state)?),
+            Self::Cpu(loader) => FeedBatches::Cpu(Box::new(loader.resume(state)?)),
             #[cfg(feature = "gpu")]
-            Self::Gpu(loader) => FeedBatches::Gpu(loader.resume(state)?, Arc::clone(loader.batcher())),
+            Self::Gpu(loader) => {
+                FeedBatches::Gpu(Box::new(loader.resume(state)?), Arc::clone(loader.batcher()))
+            }
         })
     }
 }
