@@ -1,5 +1,6 @@
 // Curves. Everything that the studio draws over steps or time is drawn here: runs, trials, comparisons.
 
+import { say } from "./app.js";
 import { clock, digits, duration, el, fill, query, remember, save } from "./dom.js";
 
 // Lines differ in colour and in dashes, so that nobody needs to see the colours.
@@ -149,13 +150,17 @@ export class Chart {
     this.tip = el("div", { class: "tip", hidden: true });
     const button = (text, label, act) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${label}, ${options.title}`, onclick: act }, text);
     const plot = el("div", { class: "plot" }, this.canvas, this.tip);
-    this.figure = el("figure", { class: "chart" },
+    this.id = `chart-${options.title.toLowerCase().replaceAll(/[^\p{L}\p{N}]+/gu, "-")}`;
+    this.figure = el("figure", { class: "chart", id: this.id },
       el("figcaption", {}, el("h3", {}, options.title),
         el("span", { class: "tools" },
           button("PNG", "save as a picture", () => this.png()),
-          button("CSV", "save as a table", () => this.csv()))),
+          button("CSV", "save as a table", () => this.csv()),
+          button("Link", "copy a link to it", () => this.link()))),
       plot, this.legend);
     holder.append(this.figure);
+    // Of a link to this picture.
+    if (decodeURIComponent(location.hash) === `#${this.id}`) setTimeout(() => this.figure.scrollIntoView(), 300);
     this.canvas.addEventListener("pointermove", (event) => {
       const box = this.canvas.getBoundingClientRect();
       this.pointer = event.clientX - box.left;
@@ -461,6 +466,16 @@ export class Chart {
     const room = this.figure.clientWidth - this.tip.offsetWidth - 24;
     this.tip.style.left = `${Math.max(0, Math.min(this.pointer + 14, room))}px`;
     this.tip.style.top = "10px";
+  }
+
+  async link() {
+    history.replaceState(history.state, "", `${location.pathname}${location.search}#${encodeURIComponent(this.id)}`);
+    try {
+      await navigator.clipboard.writeText(location.href);
+      say("The link to this picture is copied.");
+    } catch {
+      say("The link to this picture is the page's address now.");
+    }
   }
 
   png() {

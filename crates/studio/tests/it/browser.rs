@@ -242,6 +242,7 @@ fn the_address_keeps_the_view_and_the_keys_work() {
         "both files",
         "window.saved.length === 2 && window.saved.every(([, size]) => size > 1000)",
     );
+    browser.until("its link", "location.hash === '#chart-losses'");
     // Smoothed, on a logarithmic scale: another picture, and the same one after a reload.
     let drawn = "const canvas = document.querySelector('figure.chart canvas'); const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(canvas.toDataURL())))";
     let plain = browser.run_later(drawn);
