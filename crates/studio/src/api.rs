@@ -23,7 +23,7 @@ use crate::index::Index;
 use crate::judge::Judge;
 use crate::live::Lives;
 use crate::machine::Here;
-use crate::places::{Lost, Places};
+use crate::places::{Found, Lost, Places};
 use crate::server::Action;
 use crate::study::Importances;
 use crate::{assets, data, results, start, text, workbench};
@@ -95,6 +95,14 @@ impl Site {
             read_only,
             tell,
         }
+    }
+
+    /// The thing of a key.
+    ///
+    /// # Errors
+    /// It is not there, or not below its place.
+    pub fn find<'a>(&'a self, key: &'a str) -> Result<Found<'a>, Refusal> {
+        self.places.find(key).map_err(|lost| Refusal::lost(key, &lost))
     }
 }
 

@@ -133,7 +133,7 @@ fn named(site: &Site, name: &str) -> Result<PathBuf, Refusal> {
 
 /// A past job.
 fn past(site: &Site, key: &str) -> Result<Job, Refusal> {
-    let found = site.places.find(key).map_err(|lost| Refusal::lost(key, &lost))?;
+    let found = site.find(key)?;
     let store = found.store().ok_or_else(|| Refusal::lost(key, &Lost::Missing))?;
     store.job(found.name).map_err(|error| Refusal::failed(&error))
 }

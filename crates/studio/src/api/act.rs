@@ -27,10 +27,7 @@ pub async fn stop(
     Json(OfKey { key }): Json<OfKey>,
 ) -> Answer {
     act(site, peer, format!("stop {key}"), move |site| {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let no_job = || {
             Refusal(
                 StatusCode::CONFLICT,
@@ -71,10 +68,7 @@ pub async fn profiler(
     }
     act(site, peer, what, move |site| {
         let ToSwitch { key, on, interval_ms } = change;
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         if on.is_none() && interval_ms.is_none() {
             return Err(Refusal(
                 StatusCode::BAD_REQUEST,
@@ -98,10 +92,7 @@ pub async fn resume(
     Json(OfKey { key }): Json<OfKey>,
 ) -> Answer {
     act(site, peer, format!("resume {key}"), move |site| {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let conflict = |reason: String| Refusal(StatusCode::CONFLICT, text::short(&reason, 1000));
         let store = found
             .store()
@@ -144,10 +135,7 @@ pub async fn note(
     Json(ToNote { key, was, notes }): Json<ToNote>,
 ) -> Answer {
     act_for(site, peer, format!("notes {key}"), move |site| {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         // Only what has a row can be marked.
         row_of(&found, &key)?;
         let notes = notes
@@ -178,10 +166,7 @@ pub async fn stop_trial(
     Json(ToStopTrial { key, trial }): Json<ToStopTrial>,
 ) -> Answer {
     act(site, peer, format!("stop trial {trial} of {key}"), move |site| {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let conflict = |reason: String| Refusal(StatusCode::CONFLICT, reason);
         if found.file(JOURNAL).is_none() {
             return Err(conflict("only a study has trials".to_owned()));
@@ -221,10 +206,7 @@ pub async fn add_jobs(
     Json(ToAdd { key, jobs }): Json<ToAdd>,
 ) -> Answer {
     act_for(site, peer, format!("add {jobs} jobs to {key}"), move |site| {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let conflict = |reason: &str| Refusal(StatusCode::CONFLICT, text::short(reason, 1000));
         let refused = |error: TuneError| match error.is_input() {
             true => conflict(&error.to_string()),
@@ -280,10 +262,7 @@ pub async fn end_study(
     Json(OfKey { key }): Json<OfKey>,
 ) -> Answer {
     act_for(site, peer, format!("no more jobs for {key}"), move |site| {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let conflict = |reason: &str| Refusal(StatusCode::CONFLICT, text::short(reason, 1000));
         if let Some(reason) = study::elsewhere(&found) {
             return Err(conflict(reason));

@@ -98,10 +98,7 @@ pub struct OfKey {
 
 pub async fn run(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
     blocking(move || {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         details(&site, &key, &found)
     })
     .await?
@@ -199,10 +196,7 @@ pub fn log_of(found: &Found<'_>) -> Option<PathBuf> {
 
 pub async fn curves(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
     blocking(move || {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let live = site.lives.of(&key, found.folder.clone());
         let (_, all) = live.since(At::default());
         Ok(all.unwrap_or_else(|| json!({"all": []})))
@@ -219,10 +213,7 @@ pub async fn judged(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> 
     let made = blocking(move || {
         // To the end of the read, also if who asked is gone by then.
         let _one = one;
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         let about = stokehold_profile::About::read(&found.folder.join(FOLDER))
             .ok()
             .flatten();
@@ -250,10 +241,7 @@ pub struct OfLog {
 
 pub async fn log_part(State(site): Shared, Query(query): Query<OfLog>) -> Answer {
     blocking(move || {
-        let found = site
-            .places
-            .find(&query.key)
-            .map_err(|lost| Refusal::lost(&query.key, &lost))?;
+        let found = site.find(&query.key)?;
         let none = || Refusal(StatusCode::NOT_FOUND, "it has no log".to_owned());
         let path = log_of(&found).ok_or_else(none)?;
         let part = match (query.before, query.search.trim()) {
@@ -287,7 +275,7 @@ pub async fn compare(State(site): Shared, Query(OfKeys { keys }): Query<OfKeys>)
         let all: Result<Vec<Compared>, Refusal> = keys
             .into_iter()
             .map(|key| {
-                let found = site.places.find(key).map_err(|lost| Refusal::lost(key, &lost))?;
+                let found = site.find(key)?;
                 let folder = std::path::absolute(&found.folder).map_err(|error| Refusal::failed(&error))?;
                 Ok((row_of(&found, key)?, folder, facts(&found)?))
             })
@@ -341,10 +329,7 @@ fn below_own<'a>((_, folder, (settings, ..)): &'a Compared, setting: &str) -> Op
 
 pub async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
     blocking(move || {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         if found.file(JOURNAL).is_none() {
             return Err(Refusal::lost(&key, &Lost::Missing));
         }
@@ -385,10 +370,7 @@ pub async fn file(
     Query(OfFile { key, name }): Query<OfFile>,
 ) -> Result<Response, Refusal> {
     let opened = blocking(move || {
-        let found = site
-            .places
-            .find(&key)
-            .map_err(|lost| Refusal::lost(&key, &lost))?;
+        let found = site.find(&key)?;
         files::open(&found, &name).map_err(|lost| Refusal::lost(&format!("{key}/{name}"), &lost))
     });
     opened.await?.map(files::answer)
