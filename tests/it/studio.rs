@@ -129,14 +129,16 @@ fn a_job_goes_on_when_its_studio_is_killed_and_the_next_one_shows_it() {
     let dir = tempfile::tempdir().unwrap();
     let wait = dir.path().join("wait");
     fs::write(&wait, "").unwrap();
-    fs::create_dir(dir.path().join("jobs")).unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
     fs::write(
-        dir.path().join("jobs/train.sh"),
+        source.join("train.sh"),
         "echo it runs\nwhile [ -e \"$WAIT\" ]; do sleep 0.05; done\necho it ends\n",
     )
     .unwrap();
     let job = format!(
-        "entry-point = \"train.sh\"\nsource-dir = \".\"\nname = \"one\"\nopt-ml = false\nprofile = false\n[environment]\nWAIT = {:?}\n",
+        "entry-point = \"train.sh\"\nsource-dir = {:?}\nname = \"one\"\nopt-ml = false\nprofile = false\n[environment]\nWAIT = {:?}\n",
+        source.to_str().unwrap(),
         wait.to_str().unwrap()
     );
     let mut child = studio(dir.path(), &["--listen", "127.0.0.1:0"]);
