@@ -139,7 +139,7 @@ impl Run {
         let each = recent.iter().map(|(_, seconds, _)| seconds).sum::<f64>() / recent.len() as f64;
         // Of the epoch that goes on, as much is done as of the steps of the one before.
         let begun = match last.last() {
-            Some((epoch, _, steps)) if *steps > 0.0 && *epoch > 0 => (step / steps - 1.0) * *epoch as f64,
+            Some((epoch, _, steps)) if *steps > 0.0 && *epoch > 0 => (step - steps) * *epoch as f64 / steps,
             _ => 0.0,
         };
         let epochs_left = of.saturating_sub(done) as f64 - begun.clamp(0.0, 1.0);
