@@ -59,7 +59,8 @@
 //! A `DeviceLoader` is a loader whose workers prepare samples, with a thread that makes its batches on its
 //! own queue of the device (`loader`): batch n+1 is uploaded, decoded and augmented while the network works
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are being made, each within half of the
-//! budget, and their memory is reused; those that were handed over have theirs until they are let go of. Order, draws, resume and the policy for bad images are the loader's.
+//! budget, and their memory is reused; those that were handed over have theirs until they are let go of. Order,
+//! draws, resume and the policy for bad images are the loader's.
 //!
 //! # For other libraries
 //!

@@ -334,8 +334,6 @@ export class Chart {
       pen.fillStyle = soft;
       pen.fillText(words[place], left - 8, at);
     });
-    pen.textAlign = "center";
-    pen.textAlign = "right";
     pen.fillStyle = soft;
     pen.fillText(byTime ? "time" : this.options.unit || "step", left - 8, height - bottom + 14);
     pen.textAlign = "center";

@@ -131,6 +131,10 @@ impl Refusal {
         }
     }
 
+    pub fn conflict(reason: &str) -> Self {
+        Self(StatusCode::CONFLICT, text::short(reason, 1000))
+    }
+
     pub fn failed(error: &dyn std::fmt::Display) -> Self {
         Self(
             StatusCode::INTERNAL_SERVER_ERROR,

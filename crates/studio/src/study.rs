@@ -131,7 +131,8 @@ pub fn elsewhere(found: &Found<'_>) -> Option<&'static str> {
     }
 }
 
-/// Starts a process that goes on with a study up to so many jobs, and outlives the studio. `None` if it has ended already, because nothing was left to do.
+/// Starts a process that goes on with a study up to so many jobs, and outlives the studio. `None` if it has ended already, because
+/// nothing was left to do.
 ///
 /// # Errors
 /// Why it does not begin.

@@ -31,32 +31,33 @@ pub fn short(text: &str, most: usize) -> String {
 /// What somebody has written to be read, at most `most` characters: with the marks that some scripts need, and without what controls
 /// a terminal or turns the order of what follows.
 pub fn written(text: &str, most: usize) -> String {
-    let plain = |c: char| match c {
-        '\t' | '\n' => c,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        c if c.is_control() => '\u{fffd}',
-        c => c,
-    };
     text.chars().take(most).map(plain).collect()
 }
 
-/// Tabs and line ends stay; what else controls a terminal or the direction of text becomes U+FFFD.
-fn visible(c: char) -> char {
+/// Tabs and line ends stay; what else controls a terminal or turns the order of text becomes U+FFFD.
+fn plain(c: char) -> char {
     match c {
         '\t' | '\n' => c,
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        '\u{2028}' | '\u{2029}' | '\u{feff}' => '\u{fffd}',
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c if c.is_control() => '\u{fffd}',
         c => c,
     }
 }
 
+/// As [`plain`], and what would be invisible becomes U+FFFD too.
+fn visible(c: char) -> char {
+    match c {
+        '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => '\u{fffd}',
+        c => plain(c),
+    }
+}
+
 /// Without the sequences of ECMA-48 that begin with ESC [ and end with a letter, by which programs colour their lines, and those from
-/// ESC ] to BEL or ESC \\, by which they name windows and make links.
+/// ESC ] to BEL or ESC \, by which they name windows and make links.
 fn without_escapes(text: &str) -> String {
     let mut plain = String::with_capacity(text.len().min(2 * LINE));
     let mut rest = text;
-    while let Some(at) = rest.find(['\u{1b}']) {
+    while let Some(at) = rest.find('\u{1b}') {
         plain += &rest[..at];
         let (escape, after) = rest[at..].split_at(1);
         if let Some(parameters) = after.strip_prefix('[') {

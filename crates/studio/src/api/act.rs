@@ -1,5 +1,6 @@
 //! What pages do: each action has a line of the audit, and a read-only studio refuses all.
 
+use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Json;
@@ -28,19 +29,11 @@ pub async fn stop(
 ) -> Answer {
     act(site, peer, format!("stop {key}"), move |site| {
         let found = site.find(&key)?;
-        let no_job = || {
-            Refusal(
-                StatusCode::CONFLICT,
-                "only jobs can be stopped from here".to_owned(),
-            )
-        };
+        let no_job = || Refusal::conflict("only jobs can be stopped from here");
         let store = found.store().ok_or_else(no_job)?;
         let record = store.stop(found.name).map_err(|error| Refusal::failed(&error))?;
         match record.status.is_final() {
-            true => Err(Refusal(
-                StatusCode::CONFLICT,
-                "the job has ended already".to_owned(),
-            )),
+            true => Err(Refusal::conflict("the job has ended already")),
             false => Ok(()),
         }
     })
@@ -78,7 +71,7 @@ pub async fn profiler(
         let sent = Change { on, interval_ms }.send(&found.folder.join(FOLDER));
         sent.map_err(|error| match error {
             ProfileError::NotRecording { .. } | ProfileError::Interval { .. } => {
-                Refusal(StatusCode::CONFLICT, error.to_string())
+                Refusal::conflict(&error.to_string())
             }
             error => Refusal::failed(&error),
         })
@@ -93,28 +86,25 @@ pub async fn resume(
 ) -> Answer {
     act(site, peer, format!("resume {key}"), move |site| {
         let found = site.find(&key)?;
-        let conflict = |reason: String| Refusal(StatusCode::CONFLICT, text::short(&reason, 1000));
         let store = found
             .store()
-            .ok_or_else(|| conflict("only jobs can be resumed from here".to_owned()))?;
+            .ok_or_else(|| Refusal::conflict("only jobs can be resumed from here"))?;
         let record = store.get(found.name).map_err(|error| Refusal::failed(&error))?;
         if record.slurm.is_some() {
-            return Err(conflict(
-                "it ran on Slurm: resume it with `stokehold job run --on slurm --resume`".to_owned(),
+            return Err(Refusal::conflict(
+                "it ran on Slurm: resume it with `stokehold job run --on slurm --resume`",
             ));
         }
         let program = site
             .program
             .as_deref()
-            .ok_or_else(|| conflict("this studio has no program that could run it".to_owned()))?;
+            .ok_or_else(|| Refusal::conflict("this studio has no program that could run it"))?;
         let runner = store.start(found.name, program, true);
-        let mut runner = runner.map_err(|error| match error.is_input() {
-            true => conflict(error.to_string()),
+        let runner = runner.map_err(|error| match error.is_input() {
+            true => Refusal::conflict(&error.to_string()),
             false => Refusal::failed(&error),
         })?;
-        // It lives on without the studio; while the studio is there, somebody has to take note of its end.
-        let waiting = std::thread::Builder::new().name("runner".to_owned());
-        let _ = waiting.spawn(move || runner.wait());
+        take_note_of_the_end(runner);
         Ok(())
     })
     .await
@@ -143,10 +133,8 @@ pub async fn note(
             .map_err(|reason| Refusal(StatusCode::BAD_REQUEST, reason))?;
         let is_kept = notes.replace(was.as_ref(), &found.folder);
         if !is_kept.map_err(|error| Refusal::failed(&error))? {
-            return Err(Refusal(
-                StatusCode::CONFLICT,
-                "somebody has changed them meanwhile: copy what you typed, load the page again, and add it"
-                    .to_owned(),
+            return Err(Refusal::conflict(
+                "somebody has changed them meanwhile: copy what you typed, load the page again, and add it",
             ));
         }
         Ok(("done".to_owned(), json!({"notes": notes})))
@@ -167,16 +155,15 @@ pub async fn stop_trial(
 ) -> Answer {
     act(site, peer, format!("stop trial {trial} of {key}"), move |site| {
         let found = site.find(&key)?;
-        let conflict = |reason: String| Refusal(StatusCode::CONFLICT, reason);
         if found.file(JOURNAL).is_none() {
-            return Err(conflict("only a study has trials".to_owned()));
+            return Err(Refusal::conflict("only a study has trials"));
         }
         let history = Study::look(&found.folder).map_err(|error| Refusal::failed(&error))?;
         if !history.running().any(|running| running.number == trial) {
-            return Err(conflict(format!("trial {trial} does not run")));
+            return Err(Refusal::conflict(&format!("trial {trial} does not run")));
         }
         if found.below(&job_of(trial)).is_none() {
-            return Err(conflict(format!(
+            return Err(Refusal::conflict(&format!(
                 "trial {trial} is no job of this folder: stop it where it runs"
             )));
         }
@@ -186,7 +173,9 @@ pub async fn stop_trial(
             .stop(&job_name(trial))
             .map_err(|error| Refusal::failed(&error))?;
         match record.status.is_final() {
-            true => Err(conflict(format!("the job of trial {trial} has ended already"))),
+            true => Err(Refusal::conflict(&format!(
+                "the job of trial {trial} has ended already"
+            ))),
             false => Ok(()),
         }
     })
@@ -207,25 +196,24 @@ pub async fn add_jobs(
 ) -> Answer {
     act_for(site, peer, format!("add {jobs} jobs to {key}"), move |site| {
         let found = site.find(&key)?;
-        let conflict = |reason: &str| Refusal(StatusCode::CONFLICT, text::short(reason, 1000));
         let refused = |error: TuneError| match error.is_input() {
-            true => conflict(&error.to_string()),
+            true => Refusal::conflict(&error.to_string()),
             false => Refusal::failed(&error),
         };
         if found.file(JOURNAL).is_none() {
-            return Err(conflict("only a study has jobs that can be added"));
+            return Err(Refusal::conflict("only a study has jobs that can be added"));
         }
         if !(1..=MOST_ADDED).contains(&jobs) {
             let reason = format!("{jobs} jobs cannot be added; add 1 to {MOST_ADDED}");
             return Err(Refusal(StatusCode::BAD_REQUEST, reason));
         }
         if let Some(reason) = study::elsewhere(&found) {
-            return Err(conflict(reason));
+            return Err(Refusal::conflict(reason));
         }
         let program = site
             .program
             .as_deref()
-            .ok_or_else(|| conflict("this studio has no program that could run them"))?;
+            .ok_or_else(|| Refusal::conflict("this studio has no program that could run them"))?;
         // One after the other: each begins with the limit that the one before has set.
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,18 +226,18 @@ pub async fn add_jobs(
                 study.set_limits(limits).map_err(refused)?;
                 format!("the study has {of} jobs now; whoever runs it goes on with them")
             }
-            false => match study::go_on(&found.folder, program, of).map_err(|reason| conflict(&reason))? {
-                Some(mut tuner) => {
-                    // It lives on without the studio; while the studio is there, somebody has to take note of its end.
-                    let waiting = std::thread::Builder::new().name("tuner".to_owned());
-                    let _ = waiting.spawn(move || tuner.wait());
-                    format!("the study has {of} jobs now, and goes on in a process of its own")
+            false => {
+                match study::go_on(&found.folder, program, of).map_err(|reason| Refusal::conflict(&reason))? {
+                    Some(tuner) => {
+                        take_note_of_the_end(tuner);
+                        format!("the study has {of} jobs now, and goes on in a process of its own")
+                    }
+                    None => format!(
+                        "the study has {of} jobs now, but another of its limits has ended it; see {}",
+                        study::LOG
+                    ),
                 }
-                None => format!(
-                    "the study has {of} jobs now, but another of its limits has ended it; see {}",
-                    study::LOG
-                ),
-            },
+            }
         };
         Ok((said.clone(), json!({"said": said})))
     })
@@ -263,9 +251,8 @@ pub async fn end_study(
 ) -> Answer {
     act_for(site, peer, format!("no more jobs for {key}"), move |site| {
         let found = site.find(&key)?;
-        let conflict = |reason: &str| Refusal(StatusCode::CONFLICT, text::short(reason, 1000));
         if let Some(reason) = study::elsewhere(&found) {
-            return Err(conflict(reason));
+            return Err(Refusal::conflict(reason));
         }
         let failed = |error: TuneError| Refusal::failed(&error);
         let mut study = Study::open(&found.folder).map_err(failed)?;
@@ -280,6 +267,12 @@ pub async fn end_study(
         Ok((said.clone(), json!({"said": said})))
     })
     .await
+}
+
+/// A process that was started lives on without the studio; while the studio is there, somebody has to take note of its end.
+fn take_note_of_the_end(mut child: Child) {
+    let waiting = std::thread::Builder::new().name("runner".to_owned());
+    let _ = waiting.spawn(move || child.wait());
 }
 
 /// Does what changes something, and tells the audit how it ended.
