@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::ThreadId;
 use std::time::Instant;
 
 /// A result of the driver, by NVIDIA's numbers.
@@ -40,6 +41,11 @@ impl Status {
     pub const ILLEGAL_ADDRESS: Status = Status(700);
     pub const MISALIGNED_ADDRESS: Status = Status(716);
     pub const LAUNCH_FAILED: Status = Status(719);
+    pub const CAPTURE_UNSUPPORTED: Status = Status(900);
+    pub const CAPTURE_INVALIDATED: Status = Status(901);
+    pub const CAPTURE_IMPLICIT: Status = Status(906);
+    pub const CAPTURED_EVENT: Status = Status(907);
+    pub const CAPTURE_WRONG_THREAD: Status = Status(908);
     pub const UNKNOWN: Status = Status(999);
 
     /// NVIDIA's name.
@@ -61,6 +67,11 @@ impl Status {
             Status::ILLEGAL_ADDRESS => "CUDA_ERROR_ILLEGAL_ADDRESS",
             Status::MISALIGNED_ADDRESS => "CUDA_ERROR_MISALIGNED_ADDRESS",
             Status::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
+            Status::CAPTURE_UNSUPPORTED => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+            Status::CAPTURE_INVALIDATED => "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+            Status::CAPTURE_IMPLICIT => "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+            Status::CAPTURED_EVENT => "CUDA_ERROR_CAPTURED_EVENT",
+            Status::CAPTURE_WRONG_THREAD => "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
             Status::UNKNOWN => "CUDA_ERROR_UNKNOWN",
             _ => return None,
         })
@@ -84,17 +95,23 @@ struct Driver {
     /// The last handle that was given.
     last: u64,
     devices: Vec<Device>,
-    /// The device of each stream.
-    streams: BTreeMap<u64, usize>,
+    streams: BTreeMap<u64, Stream>,
     events: BTreeMap<u64, Event>,
+    /// Of the streams that are recorded.
+    captures: BTreeMap<u64, Capture>,
     modules: BTreeMap<u64, Kernels>,
-    /// A function is a module's kernel.
-    /// Each with its place in its module, and the dynamic shared memory that launches were allowed, if they were.
+    /// Functions: the module's kernels, which of them it is, and the dynamic shared memory that launches may use, if it was set.
     functions: BTreeMap<u64, (Kernels, usize, Option<usize>)>,
     /// Pinned memory of the host.
     pinned: BTreeMap<u64, crate::memory::Range>,
     loads: u64,
     launches: u64,
+}
+
+/// A stream, which waits for the default stream unless it was made not to.
+struct Stream {
+    device: usize,
+    waits_for_default: bool,
 }
 
 /// An event: its device, when it happened, and how many more queries are told that it has not.
@@ -103,6 +120,37 @@ struct Event {
     device: usize,
     time: Option<Instant>,
     pending: u64,
+    /// The stream in whose graph it is, so nobody can ask for it.
+    captured: Option<u64>,
+}
+
+/// A stream whose work is recorded for a graph and not done.
+struct Capture {
+    mode: CaptureMode,
+    /// Who began it.
+    thread: ThreadId,
+    /// What was done meanwhile and was not permitted, the first.
+    lost: Option<String>,
+}
+
+/// What may not be done while a stream is recorded, by the numbers of `CUstreamCaptureMode`: in a capture's mode `Global`,
+/// by no thread, and in `ThreadLocal` by the one that began it, unless it has the mode `Relaxed` itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CaptureMode {
+    Global,
+    ThreadLocal,
+    Relaxed,
+}
+
+impl CaptureMode {
+    fn of(number: i32) -> Answer<CaptureMode> {
+        match number {
+            0 => Ok(CaptureMode::Global),
+            1 => Ok(CaptureMode::ThreadLocal),
+            2 => Ok(CaptureMode::Relaxed),
+            other => refuse(Status::INVALID_VALUE, format!("the mode {other} of a capture")),
+        }
+    }
 }
 
 /// A device with its primary context.
@@ -117,6 +165,8 @@ static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
 thread_local! {
     /// The device whose context is current in this thread.
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// Which captures forbid this thread something.
+    static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
 /// The first context's handle; those of other devices follow.
@@ -125,8 +175,7 @@ const FIRST_CONTEXT: u64 = 0x1000;
 /// The most that a kernel's parameters take, bytes.
 const MAX_PARAMS: usize = 32764;
 
-/// What a block can have of shared memory without and with being asked for, bytes. More than that has a GPU of the
-/// data centre.
+/// Shared memory of a block, bytes: by default and with opt-in. GPUs of data centres have more.
 const SHARED: usize = 48 << 10;
 const SHARED_OPT_IN: usize = 96 << 10;
 
@@ -179,9 +228,60 @@ impl Driver {
         }
     }
 
+    /// Refuses what a capture forbids this thread by its mode. NVIDIA names no whole list, so here it is all that allocates, frees,
+    /// loads, waits or asks. The capture is lost then.
+    fn permit(&mut self, what: &str) -> Answer<()> {
+        let thread = std::thread::current().id();
+        let forbids = |capture: &Capture| match (MODE.get(), capture.mode) {
+            (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
+            (CaptureMode::Global, CaptureMode::Global) => true,
+            _ => capture.thread == thread,
+        };
+        let name = std::thread::current().name().unwrap_or("no name").to_owned();
+        let why = format!(
+            "{what} in the thread {name}, whose mode is {:?}, while a stream is recorded for a graph",
+            MODE.get()
+        );
+        let forbidding = self.captures.values_mut().filter(|capture| forbids(capture));
+        lose(forbidding, Status::CAPTURE_UNSUPPORTED, why)
+    }
+
+    /// Refuses what conflicts with a capture in every mode (CUDA Programming Guide, "Prohibited and Unhandled Operations"):
+    /// waiting for a stream that is recorded, or for a device with one.
+    fn permit_waiting(&mut self, is_waited_for: impl Fn(u64, &Stream) -> bool) -> Answer<()> {
+        let Driver {
+            captures, streams, ..
+        } = self;
+        let waited = captures
+            .iter_mut()
+            .filter(|(stream, _)| is_waited_for(**stream, &streams[stream]));
+        let why = "waiting for what is recorded for a graph and not done".to_owned();
+        lose(
+            waited.map(|(_, capture)| capture),
+            Status::CAPTURE_UNSUPPORTED,
+            why,
+        )
+    }
+
+    /// Refuses the default stream while a stream is recorded that waits for it.
+    fn permit_default(&mut self, device: usize) -> Answer<()> {
+        let Driver {
+            captures, streams, ..
+        } = self;
+        let bound = captures.iter_mut().filter(|(stream, _)| {
+            let stream = &streams[stream];
+            stream.device == device && stream.waits_for_default
+        });
+        let why = "the default stream, for which a stream waits that is recorded for a graph".to_owned();
+        lose(bound.map(|(_, capture)| capture), Status::CAPTURE_IMPLICIT, why)
+    }
+
     /// The device of a stream, which need not be current; of the default stream it is.
     fn stream(&mut self, stream: u64) -> Answer<&mut Device> {
         let index = self.device_of(stream)?;
+        if stream == 0 {
+            self.permit_default(index)?;
+        }
         self.working(index)
     }
 
@@ -189,7 +289,7 @@ impl Driver {
     fn device_of(&self, stream: u64) -> Answer<usize> {
         match (stream, self.streams.get(&stream)) {
             (0, _) => current(),
-            (_, Some(index)) => Ok(*index),
+            (_, Some(stream)) => Ok(stream.device),
             (_, None) => refuse(Status::INVALID_HANDLE, "there is no such stream"),
         }
     }
@@ -204,6 +304,16 @@ impl Driver {
             },
         }
     }
+}
+
+/// Ends captures with the reason, and refuses; permits where there are none.
+fn lose<'a>(captures: impl Iterator<Item = &'a mut Capture>, status: Status, why: String) -> Answer<()> {
+    let mut answer = Ok(());
+    for capture in captures {
+        capture.lost.get_or_insert(why.clone());
+        answer = refuse(status, &*why);
+    }
+    answer
 }
 
 /// The device whose context is current.
@@ -228,6 +338,7 @@ fn init() -> Answer<()> {
 fn allocate(len: usize) -> Answer<u64> {
     let limit = asked()?.limit;
     let mut locked = Locked::new()?;
+    locked.driver().permit("an allocation")?;
     let device = locked.driver().device()?;
     if len == 0 {
         return refuse(Status::INVALID_VALUE, "an allocation of nothing");
@@ -281,6 +392,7 @@ fn load(image: &[u8]) -> Answer<u64> {
     let number = {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
+        driver.permit("a module")?;
         driver.device()?;
         driver.loads += 1;
         driver.loads
@@ -379,6 +491,9 @@ fn launch(
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream)?;
+        if driver.captures.contains_key(&stream) {
+            return refuse(Status::INVALID_VALUE, "launches of a graph are not recorded here");
+        }
         let Some(found) = driver.functions.get(&function).cloned() else {
             return refuse(Status::INVALID_HANDLE, "there is no such function");
         };

@@ -24,6 +24,8 @@
 //! - **Access to memory that is not there**: new memory of up to 256 MiB is filled with `0xA5`, pages that cannot be
 //!   touched lie before and behind each allocation, shared memory is filled anew for each block and every access to it
 //!   by its own name is checked, and every access must be aligned, as on a GPU.
+//! - **Graphs of others**: while a stream is captured, calls that CUDA may refuse then are refused, and the capture is lost.
+//!   Events can be captured; launches in a captured stream are refused.
 //! - **Failures on request**: a full memory, a module that is refused, a launch that breaks the device.
 //!
 //! # What it cannot show
@@ -41,7 +43,7 @@
 //! - Blocks that wait for each other: a block runs to its end before the next one of its worker begins, so a
 //!   kernel in which one spins until another writes does not end.
 //! - Accesses outside of local memory, which is not checked.
-//! - The bits of what is no number: a GPU has one of its own.
+//! - The bits of what is no number: a GPU gives one and the same.
 //! - The exact results of the `.approx` instructions: they are computed more precisely than a GPU does.
 //! - What is only on some GPUs: tensor cores, asynchronous copies, clusters. Their instructions are unknown.
 //!

@@ -1,8 +1,9 @@
 //! The functions that programs call, with the names and arguments of NVIDIA's header `cuda.h`.
 
 use super::{
-    Answer, CURRENT, Event, FIRST_CONTEXT, Locked, SHARED, SHARED_OPT_IN, Side, Status, allocate, answered,
-    asked, copy, current, function, init, launch, load, refuse, said,
+    Answer, CURRENT, Capture, CaptureMode, Event, FIRST_CONTEXT, Locked, MODE, SHARED, SHARED_OPT_IN, Side,
+    Status, Stream, allocate, answered, asked, copy, current, function, init, launch, load, lose, refuse,
+    said,
 };
 use crate::memory::Range;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -42,6 +43,7 @@ unsafe fn give_text(to: *mut c_char, len: c_int, text: &str) -> Answer<()> {
 /// Frees memory, of whichever device it is.
 fn free(address: u64) -> Answer<()> {
     let mut locked = Locked::new()?;
+    locked.driver().permit("freeing")?;
     match locked
         .driver()
         .devices
@@ -215,8 +217,10 @@ entries! {
     fn cuCtxSynchronize() {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
+        driver.permit("waiting for the device")?;
         driver.device()?;
         let device = current()?;
+        driver.permit_waiting(|_, stream| stream.device == device)?;
         for event in driver.events.values_mut().filter(|event| event.device == device) {
             event.pending = 0;
         }
@@ -233,12 +237,12 @@ entries! {
     }
 
     /// A stream.
-    fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
+    fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.device()?;
         let (handle, device) = (driver.handle(), current()?);
-        driver.streams.insert(handle, device);
+        driver.streams.insert(handle, Stream { device, waits_for_default: flags & 1 == 0 });
         // SAFETY: the caller's pointer.
         unsafe { give(stream, pointer(handle)) }
     }
@@ -264,7 +268,10 @@ entries! {
 
     /// All is done already.
     fn cuStreamSynchronize(stream: *mut c_void) {
-        Locked::new()?.driver().stream(stream as u64).map(drop)
+        let mut locked = Locked::new()?;
+        locked.driver().permit("waiting for a stream")?;
+        locked.driver().permit_waiting(|handle, _| handle == stream as u64)?;
+        locked.driver().stream(stream as u64).map(drop)
     }
 
     /// What is waited for is done already.
@@ -275,11 +282,56 @@ entries! {
         driver.event(event as u64).map(drop)
     }
 
-    /// No stream is recorded.
+    /// Whether a stream is recorded: 0, 1, or 2 if that has become worthless.
     fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_int) {
-        Locked::new()?.driver().stream(stream as u64)?;
+        let mut locked = Locked::new()?;
+        locked.driver().stream(stream as u64)?;
+        let capture = locked.driver().captures.get(&(stream as u64));
         // SAFETY: the caller's pointer.
-        unsafe { give(status, 0) }
+        unsafe { give(status, capture.map_or(0, |capture| 1 + c_int::from(capture.lost.is_some()))) }
+    }
+
+    /// From here on the stream's work is recorded. Only events can be recorded here, and no launches.
+    fn cuStreamBeginCapture_v2(stream: *mut c_void, mode: c_int) {
+        let mode = CaptureMode::of(mode)?;
+        let mut locked = Locked::new()?;
+        let driver = locked.driver();
+        driver.stream(stream as u64)?;
+        if stream.is_null() || driver.captures.contains_key(&(stream as u64)) {
+            return refuse(Status::INVALID_VALUE, "it is recorded already, or the default stream, which cannot be");
+        }
+        let thread = std::thread::current().id();
+        driver.captures.insert(stream as u64, Capture { mode, thread, lost: None });
+        Ok(())
+    }
+
+    /// There is no graph, but whether there would be one.
+    fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
+        // SAFETY: the caller's pointer.
+        unsafe { give(graph, std::ptr::null_mut())? };
+        let mut locked = Locked::new()?;
+        let Some(capture) = locked.driver().captures.remove(&(stream as u64)) else {
+            return refuse(Status::INVALID_VALUE, "the stream is not recorded");
+        };
+        if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
+            return refuse(Status::CAPTURE_WRONG_THREAD, "another thread began it");
+        }
+        match capture.lost {
+            Some(why) => refuse(Status::CAPTURE_INVALIDATED, why),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the thread a mode, and the caller the one before.
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) {
+        if mode.is_null() {
+            return refuse(Status::INVALID_VALUE, "no mode");
+        }
+        // SAFETY: the caller's pointer; it is not null.
+        let new = CaptureMode::of(unsafe { mode.read() })?;
+        let before = MODE.replace(new) as c_int;
+        // SAFETY: as above.
+        unsafe { give(mode, before) }
     }
 
     /// An event.
@@ -288,7 +340,7 @@ entries! {
         let driver = locked.driver();
         driver.device()?;
         let (handle, device) = (driver.handle(), current()?);
-        driver.events.insert(handle, Event { device, time: None, pending: 0 });
+        driver.events.insert(handle, Event { device, time: None, pending: 0, captured: None });
         // SAFETY: the caller's pointer.
         unsafe { give(event, pointer(handle)) }
     }
@@ -308,6 +360,7 @@ entries! {
         let driver = locked.driver();
         driver.stream(stream as u64)?;
         let device = driver.device_of(stream as u64)?;
+        let captured = driver.captures.contains_key(&(stream as u64)).then_some(stream as u64);
         let event = driver.event(event as u64)?;
         if event.device != device {
             return refuse(
@@ -315,20 +368,29 @@ entries! {
                 format!("an event of device {} in a stream of device {device}", event.device),
             );
         }
-        (event.time, event.pending) = (Some(Instant::now()), pending);
+        *event = Event { device, time: Some(Instant::now()), pending, captured };
         Ok(())
     }
 
     /// The event has happened.
     fn cuEventSynchronize(event: *mut c_void) {
-        Locked::new()?.driver().event(event as u64)?.pending = 0;
+        let mut locked = Locked::new()?;
+        locked.driver().permit("waiting for an event")?;
+        locked.driver().event(event as u64)?.pending = 0;
         Ok(())
     }
 
     /// The event has happened, but for the queries that are told otherwise. One that was never recorded has.
     fn cuEventQuery(event: *mut c_void) {
         let mut locked = Locked::new()?;
-        let event = locked.driver().event(event as u64)?;
+        let driver = locked.driver();
+        driver.permit("asking for an event")?;
+        if let Some(stream) = driver.event(event as u64)?.captured {
+            let why = "the event is part of a graph";
+            lose(driver.captures.get_mut(&stream).into_iter(), Status::CAPTURED_EVENT, why.to_owned())?;
+            return refuse(Status::CAPTURED_EVENT, why);
+        }
+        let event = driver.event(event as u64)?;
         if event.pending > 0 {
             event.pending -= 1;
             return refuse(Status::NOT_READY, "the event has not come, as was asked for");
@@ -377,6 +439,7 @@ entries! {
     fn cuMemAllocHost_v2(address: *mut *mut c_void, len: usize) {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
+        driver.permit("memory of the host")?;
         driver.device()?;
         let Some(range) = Range::new(len) else {
             return refuse(Status::OUT_OF_MEMORY, format!("{len} bytes of the host"));
@@ -389,7 +452,9 @@ entries! {
 
     /// Frees memory of the host.
     fn cuMemFreeHost(address: *mut c_void) {
-        match Locked::new()?.driver().pinned.remove(&(address as u64)) {
+        let mut locked = Locked::new()?;
+        locked.driver().permit("freeing memory of the host")?;
+        match locked.driver().pinned.remove(&(address as u64)) {
             Some(_) => Ok(()),
             None => refuse(Status::INVALID_VALUE, "there is no such memory of the host"),
         }

@@ -205,19 +205,125 @@ fn events_with_two_queries_pending_and_two_devices() {
     }
 }
 
-/// Settings are a process's.
-#[test]
-fn an_event_comes_late_and_only_in_a_stream_of_its_device() {
+/// Runs an ignored test in a process of its own, whose settings and captures are its own too.
+fn run_alone(test: &str, set: &[(&str, &str)]) {
     let child = std::process::Command::new(std::env::current_exe().expect("this program"))
-        .args([
-            "--exact",
-            "driver::tests::events_with_two_queries_pending_and_two_devices",
-        ])
-        .arg("--ignored")
-        .env("CUDA_ON_CPU_PENDING", "2")
-        .env("CUDA_ON_CPU_SM", "80,90")
+        .args(["--exact", &format!("driver::tests::{test}"), "--ignored"])
+        .envs(set.iter().copied())
         .output()
         .expect("a process");
     let text = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn an_event_comes_late_and_only_in_a_stream_of_its_device() {
+    let set = [("CUDA_ON_CPU_PENDING", "2"), ("CUDA_ON_CPU_SM", "80,90")];
+    run_alone("events_with_two_queries_pending_and_two_devices", &set);
+}
+
+/// The statuses of calls that a capture may forbid: an allocation and a query; and that of the capture's end.
+fn calls_while_captured(capture: c_int, mode: c_int, in_another_thread: bool) -> [c_int; 3] {
+    let (mut stream, mut graph) = (ptr::null_mut(), ptr::null_mut());
+    let calls = move || {
+        start();
+        let (mut address, mut event, mut before) = (0, ptr::null_mut(), mode);
+        // SAFETY: all pointers are locals'; handles are the driver's.
+        unsafe {
+            assert_eq!(cuThreadExchangeStreamCaptureMode(&mut before), 0);
+            assert_eq!(cuEventCreate(&mut event, 0), 0);
+            let statuses = [cuMemAlloc_v2(&mut address, 16), cuEventQuery(event)];
+            assert_eq!(cuThreadExchangeStreamCaptureMode(&mut before), 0);
+            assert_eq!(before, mode);
+            statuses
+        }
+    };
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(cuStreamCreate(&mut stream, 1), 0);
+        assert_eq!(cuStreamBeginCapture_v2(stream, capture), 0);
+        let [allocated, queried] = match in_another_thread {
+            true => std::thread::spawn(calls).join().expect("no panic"),
+            false => calls(),
+        };
+        [allocated, queried, cuStreamEndCapture(stream, &mut graph)]
+    }
+}
+
+#[test]
+#[ignore = "a process that another test begins"]
+fn what_captures_forbid() {
+    start();
+    let (global, thread_local, relaxed) = (0, 1, 2);
+    let permitted = [0; 3];
+    let refused = [
+        Status::CAPTURE_UNSUPPORTED.0,
+        Status::CAPTURE_UNSUPPORTED.0,
+        Status::CAPTURE_INVALIDATED.0,
+    ];
+    for in_another_thread in [false, true] {
+        let calls = |capture, mode| calls_while_captured(capture, mode, in_another_thread);
+        assert_eq!(calls(global, global), refused);
+        assert_eq!(calls(global, relaxed), permitted);
+        assert_eq!(calls(relaxed, global), permitted);
+        let own_only = match in_another_thread {
+            true => permitted,
+            false => refused,
+        };
+        assert_eq!(calls(thread_local, global), own_only);
+        assert_eq!(calls(global, thread_local), own_only);
+    }
+}
+
+/// What conflicts with a capture whatever the modes: what was done while streams that wait for the default one and that do not
+/// are captured, and whether the captures are lost.
+#[test]
+#[ignore = "a process that another test begins"]
+fn what_every_capture_forbids() {
+    start();
+    let (relaxed, mut before) = (2, 2);
+    let (mut event, mut graph) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: all pointers are locals'; handles are the driver's.
+    unsafe {
+        assert_eq!(cuThreadExchangeStreamCaptureMode(&mut before), 0);
+        assert_eq!(cuEventCreate(&mut event, 0), 0);
+        let unsupported = Status::CAPTURE_UNSUPPORTED.0;
+        let mut while_captured = |flags, call: &dyn Fn(*mut c_void) -> c_int| {
+            let mut stream = ptr::null_mut();
+            assert_eq!(cuStreamCreate(&mut stream, flags), 0);
+            assert_eq!(cuStreamBeginCapture_v2(stream, relaxed), 0);
+            (call(stream), cuStreamEndCapture(stream, &mut graph) != 0)
+        };
+        let non_blocking = 1;
+        assert_eq!(
+            while_captured(non_blocking, &|_| cuCtxSynchronize()),
+            (unsupported, true)
+        );
+        assert_eq!(
+            while_captured(non_blocking, &|stream| cuStreamSynchronize(stream)),
+            (unsupported, true)
+        );
+        let record = |_| cuEventRecord(event, ptr::null_mut());
+        assert_eq!(while_captured(non_blocking, &record), (0, false));
+        assert_eq!(while_captured(0, &record), (Status::CAPTURE_IMPLICIT.0, true));
+        let own = |stream| {
+            assert_eq!(cuEventRecord(event, stream), 0);
+            cuEventQuery(event)
+        };
+        assert_eq!(
+            while_captured(non_blocking, &own),
+            (Status::CAPTURED_EVENT.0, true)
+        );
+        assert_eq!(
+            while_captured(non_blocking, &|stream| cuEventRecord(event, stream)),
+            (0, false)
+        );
+        assert_eq!(cuEventQuery(event), Status::CAPTURED_EVENT.0);
+    }
+}
+
+#[test]
+fn captures_forbid_what_cuda_says() {
+    run_alone("what_captures_forbid", &[]);
+    run_alone("what_every_capture_forbids", &[]);
 }
