@@ -83,8 +83,8 @@ impl Windows {
         }
         for (u, weights) in (0..line.count).zip(self.weights.chunks_exact_mut(self.taps)) {
             let center = slope * (f64::from(u) + 0.5) + start;
-            let first = ((center - support + 0.5).floor() as i64).clamp(low, high - 1);
-            let end = ((center + support + 0.5).floor() as i64)
+            let first = floor(center - support + 0.5).clamp(low, high - 1);
+            let end = floor(center + support + 0.5)
                 .clamp(first + 1, high)
                 .min(first + self.taps as i64);
             let weights = &mut weights[..(end - first) as usize];
@@ -158,6 +158,12 @@ impl Windows {
         };
         taps.min(side.count as usize)
     }
+}
+
+/// The whole number below. `f64::floor` is a call of the C library where processors without SSE 4.1 are served too.
+fn floor(x: f64) -> i64 {
+    let whole = x as i64;
+    whole - i64::from(whole as f64 > x)
 }
 
 /// Windows of at most this many samples need no allocation.
