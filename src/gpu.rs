@@ -13,8 +13,8 @@ pub struct GpuArgs {
     /// With --executor gpu, where the symbols of JPEGs and packed images are decoded: hybrid (in loader threads) or device.
     #[arg(long, value_name = "WAY", default_value_t = Decode::Hybrid)]
     gpu_decode: Decode,
-    /// With --executor gpu, device memory for batches, such as 2GiB [default: an eighth of it, at least
-    /// 1GiB].
+    /// With --executor gpu, device memory for batches, such as 2GiB [default: an eighth of a CUDA device's, half of a Vulkan
+    /// device's largest buffer, at least 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     gpu_memory_budget: Option<u64>,
 }

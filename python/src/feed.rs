@@ -29,7 +29,7 @@ use crate::memory::Memory;
 pub(crate) struct OnDevice {
     pub(crate) device: DeviceName,
     pub(crate) decode: Decode,
-    /// Device memory for batches, bytes; `None` for an eighth of it, at least 1 GiB.
+    /// Device memory for batches, bytes; `None` for `Gpu::default_budget`.
     pub(crate) budget: Option<u64>,
 }
 

@@ -244,7 +244,7 @@ impl Loader {
         let cache = self.core.cache.as_ref();
         let news = cache.map(|cache| cache.news()).unwrap_or_default();
         #[cfg(feature = "cuda")]
-        let news = news.into_iter().chain(stokehold_gpu::kept_for_good()).collect();
+        let news = news.into_iter().chain(stokehold_gpu::lend_warnings()).collect();
         news
     }
 

@@ -1,5 +1,6 @@
 //! An open device.
 
+use crate::kernels::colour;
 use crate::probe::probe;
 use crate::queue::{Buffer, answered, queue, queued, read};
 use crate::{Backend, Device, DeviceName, GpuError};
@@ -9,7 +10,6 @@ use cubecl::prelude::*;
 use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy, ServerError};
 use std::process;
 use std::sync::{Arc, OnceLock};
-use stokehold_pipeline::{HueTables, stretched_below};
 
 /// An open device, with the tables that every batch needs. Cheap to clone; the loaders of a process share its
 /// memory for batches.
@@ -105,6 +105,10 @@ impl Gpu {
                 "{description} has no {missing} integers, which the kernels need; update its driver or use another device"
             ));
         }
+        #[cfg(feature = "cuda")]
+        if name.backend == Backend::Cuda {
+            queue().executes(|| queued(&client, || Ok(crate::capture::relax_for_good())))?;
+        }
         queue().executes(|| probe(&client)).map_err(|reason| {
             let advice = match name.backend {
                 // CubeCL's words; it allocates some MiB for the first buffer.
@@ -117,8 +121,7 @@ impl Gpu {
             };
             format!("{description} does not run the smallest kernel: {reason}; {advice}")
         })?;
-        let hues = HueTables::new();
-        let hues = [hues.hue, hues.saturation, stretched_below()].concat();
+        let hues = colour::colours();
         let zigzag = stokehold_jpeg::ZIGZAG.map(u32::from);
         let upload = || {
             Ok(Tables {

@@ -6,9 +6,9 @@
 #[cfg(feature = "cuda")]
 use crate::client::library;
 
-/// The names by which cudarc, which CubeCL uses, loads NVRTC.
+/// The names by which cudarc, which CubeCL uses, loads NVRTC here: with the interface of CUDA 12 it knows none of CUDA 13's.
 #[cfg(feature = "cuda")]
-const NVRTC: [&str; 3] = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
+const NVRTC: [&str; 2] = ["libnvrtc.so", "libnvrtc.so.12"];
 
 /// The CUDA version of a driver: 12 and 8 for 12.8.
 #[derive(Clone, Copy)]
@@ -37,10 +37,28 @@ pub(crate) fn require() -> Result<(), String> {
     Ok(())
 }
 
-/// What to install for the installed driver.
+/// What to install for the installed driver, and what is loaded now.
 #[cfg(feature = "cuda")]
 pub(crate) fn advice() -> String {
-    install(driver().and_then(|driver| version(&driver)))
+    let advice = install(driver().and_then(|driver| version(&driver)));
+    match loaded() {
+        Some(loaded) => format!("{advice}; {loaded}"),
+        None => advice,
+    }
+}
+
+/// The NVRTC that this process has loaded, and why it may not be the one that the variables name.
+#[cfg(feature = "cuda")]
+fn loaded() -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find_map(|line| {
+        let path = &line[line.find('/')?..];
+        path.contains("/libnvrtc.so").then(|| path.to_owned())
+    })?;
+    Some(format!(
+        "loaded is {path}: the first part of a program that needs NVRTC decides, so in Python open the device before torch is \
+         imported"
+    ))
 }
 
 #[cfg(feature = "cuda")]
@@ -63,44 +81,31 @@ fn version(driver: &libloading::Library) -> Option<Version> {
     })
 }
 
-/// What to install for a driver, and where its loader and CubeCL look for it. NVRTC must not be newer than
-/// the driver, which would reject its code; NVRTC 13 does not support GPUs before Turing.
+/// What to install for a driver, and where its loader and CubeCL look for it. NVRTC must not be newer than the driver, which
+/// would reject its code. A driver of CUDA 13 takes the code of NVRTC 12. Into a folder of its own, because PyTorch has these
+/// packages too, of the versions that it needs.
 fn install(driver: Option<Version>) -> String {
     let Version { major, minor } = driver.unwrap_or(Version { major: 12, minor: 0 });
     if major < 12 {
         return format!(
             "install a driver of CUDA 12 or newer, 525.60 at least: this one is of CUDA {major}.{minor}, and the NVRTC that is \
-             loaded here is 12 or 13, which must not be newer than the driver"
+             loaded here is 12, which must not be newer than the driver"
         );
     }
-    let below = minor + 1;
-    let (packages, libraries, headers) = match major {
-        13.. => (
-            format!("'nvidia-cuda-nvrtc<{major}.{below}' 'nvidia-cuda-runtime<{major}.{below}'"),
-            format!("nvidia/cu{major}/lib"),
-            format!("nvidia/cu{major}"),
-        ),
-        _ => (
-            format!(
-                "'nvidia-cuda-nvrtc-cu{major}<{major}.{below}' 'nvidia-cuda-runtime-cu{major}<{major}.{below}'"
-            ),
-            "nvidia/cuda_nvrtc/lib".to_owned(),
-            "nvidia/cuda_runtime".to_owned(),
-        ),
-    };
-    let old = match major {
-        13.. => {
-            " (for a GPU older than Turing, such as V100, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12)"
+    let packages = match major {
+        12 => {
+            let below = minor + 1;
+            format!("'nvidia-cuda-nvrtc-cu12<12.{below}' 'nvidia-cuda-runtime-cu12<12.{below}'")
         }
-        _ => "",
+        _ => "nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12".to_owned(),
     };
     let driver = match driver {
         Some(_) => format!("this driver is of CUDA {major}.{minor}"),
         None => "the driver does not say of which CUDA it is".to_owned(),
     };
     format!(
-        "pip install {packages}{old}, put its folder {libraries} into LD_LIBRARY_PATH and set CUDA_PATH to its folder \
-         {headers} ({driver}, and NVRTC must not be newer)"
+        "pip install --target nvrtc {packages}, then put $PWD/nvrtc/nvidia/cuda_nvrtc/lib into LD_LIBRARY_PATH and set CUDA_PATH to \
+         $PWD/nvrtc/nvidia/cuda_runtime ({driver}, and NVRTC must be of CUDA 12 and not newer)"
     )
 }
 
@@ -113,14 +118,15 @@ mod tests {
         let at = |major, minor| install(Some(Version { major, minor }));
         assert_eq!(
             at(12, 4),
-            "pip install 'nvidia-cuda-nvrtc-cu12<12.5' 'nvidia-cuda-runtime-cu12<12.5', put its folder \
-             nvidia/cuda_nvrtc/lib into LD_LIBRARY_PATH and set CUDA_PATH to its folder nvidia/cuda_runtime (this driver is \
-             of CUDA 12.4, and NVRTC must not be newer)"
+            "pip install --target nvrtc 'nvidia-cuda-nvrtc-cu12<12.5' 'nvidia-cuda-runtime-cu12<12.5', then put \
+             $PWD/nvrtc/nvidia/cuda_nvrtc/lib into LD_LIBRARY_PATH and set CUDA_PATH to $PWD/nvrtc/nvidia/cuda_runtime (this driver is \
+             of CUDA 12.4, and NVRTC must be of CUDA 12 and not newer)"
         );
         let new = at(13, 0);
-        assert!(new.contains("'nvidia-cuda-nvrtc<13.1'"), "{new}");
-        assert!(new.contains("V100, nvidia-cuda-nvrtc-cu12"), "{new}");
-        assert!(new.contains("nvidia/cu13/lib"), "{new}");
+        assert!(
+            new.contains("nvrtc nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12,"),
+            "{new}"
+        );
         let old = at(11, 8);
         assert!(
             old.contains("525.60") && old.contains("CUDA 11.8") && !old.contains("pip"),

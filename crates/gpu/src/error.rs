@@ -41,6 +41,8 @@ pub enum GpuError {
         largest: usize,
         /// The memory that it needs, in MiB.
         largest_need: u64,
+        /// Whether a batch of that image alone would be over the budget.
+        alone: bool,
     },
     /// A batch needs a buffer that is too large for the device, whatever the budget.
     #[error(

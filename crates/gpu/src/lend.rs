@@ -15,20 +15,27 @@
 //! device instead. If neither can be done, nothing tells when the consumer is done; then the memory stays reserved
 //! for good, because a batch that is overwritten while it is read would be a silent error. A warning says so.
 //!
+//! A consumer that queues its work without waiting for any is ahead of its device by many batches, whose memory is all leaving. So
+//! a loader asks how much of it there is ([`leaving_bytes`]) before it begins another batch.
+//!
 //! CubeCL, and CUDA's runtime in other libraries, use the device's primary context; so do the events here. The
 //! thread's current context is as before when a call returns.
 
-use crate::queue::answered;
+use crate::capture::Relaxed;
+use crate::queue::{answered, queue};
 use crate::{Backend, DeviceBatch, Gpu, GpuError};
 use cubecl::cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 use cubecl_runtime::server::ServerStorage;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 use cudarc::driver::DriverError;
-use cudarc::driver::result::{ctx, device, event, primary_ctx};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUresult, CUstream};
+use cudarc::driver::result::{ctx, device, event, primary_ctx, stream};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus,
+};
+use std::collections::BTreeSet;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, mem, process};
 
 type CudaServer = <CudaRuntime as Runtime>::Server;
@@ -57,7 +64,7 @@ pub enum ConsumerStream {
     /// A `CUstream` of the driver; null is the default stream.
     Handle(usize),
     /// One that is not known here, such as the default stream of each thread, or several. Letting go of the
-    /// batch waits for all work on the device.
+    /// batch waits for all work on the device, which loses a graph that is captured then.
     Unknown,
 }
 
@@ -89,7 +96,10 @@ impl Gpu {
             return Err(self.failed("only the memory of a CUDA device has an address for other libraries"));
         }
         let handle = batch.numbers.handle.clone();
-        let resource = answered(|| self.client.get_resource::<CudaServer>(handle));
+        // In the batch's own queue: called from another one, a thread of CubeCL's that is not relaxed would wait, and a capture
+        // would be lost.
+        let find = || answered(|| self.client.get_resource::<CudaServer>(handle));
+        let resource = queue().executes(find);
         let resource = resource.map_err(|reason| self.failed(reason))?;
         Ok(CudaMemory {
             reserved: Arc::new(Reserved {
@@ -179,7 +189,7 @@ impl Drop for LentMemory {
         match done {
             Done::Event(event, stream) => {
                 // SAFETY: whoever lent the memory promised that the stream exists until now.
-                match unsafe { event.record(stream) } {
+                match unsafe { event.record_now(stream) } {
                     Ok(()) => leaving().push((event, reserved)),
                     Err(error) => keep(reserved, error),
                 }
@@ -194,27 +204,36 @@ impl Drop for LentMemory {
     }
 }
 
-/// Reserves memory for good. Only the first time is said: what breaks a device or a stream does so for every batch.
+/// Reserves memory for good.
 fn keep(reserved: Arc<Reserved>, error: DriverError) {
-    static SAID: Once = Once::new();
-    let device = reserved.device;
-    SAID.call_once(|| {
-        let said = format!(
-            "cuda:{device}: nothing tells when a consumer is done with a batch ({error}), so its memory is never used again; keep \
-             a batch's stream until the batch is gone, and let no batch go while a graph is captured"
-        );
-        tracing::warn!("{said}");
-        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+    warn(reserved.device, error.to_string(), |device| {
+        format!(
+            "cuda:{device}: the memory of a batch is not used again ({error}): its stream ended before it, or the batch was let go of \
+             while a graph was captured; keep a batch's stream until the batch is gone, and let go of batches outside of captures"
+        )
     });
     mem::forget(reserved);
 }
 
-/// Why memory was reserved for good.
-static KEPT: Mutex<Option<String>> = Mutex::new(None);
+/// What was said of which device and why, and what nobody has taken yet. What breaks a device or a stream does so for every
+/// batch, so it is said once.
+static WARNINGS: Mutex<(BTreeSet<(usize, String)>, Vec<String>)> = Mutex::new((BTreeSet::new(), Vec::new()));
 
-/// Whether some memory is lost to this process because nothing tells when a consumer is done with it: why, and what to do. Once.
-pub fn kept_for_good() -> Option<String> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).take()
+pub(crate) fn warn(device: usize, why: String, text: impl FnOnce(usize) -> String) {
+    let mut warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (said, pending) = &mut *warnings;
+    if said.insert((device, why)) {
+        let text = text(device);
+        tracing::warn!("{text}");
+        pending.push(text);
+    }
+}
+
+/// Why device memory is taken that consumers of lent batches should have given back, and what to do: what was not returned by
+/// an earlier call. Each reason is given once for each device.
+pub fn lend_warnings() -> Vec<String> {
+    let mut warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    mem::take(&mut warnings.1)
 }
 
 fn leaving() -> MutexGuard<'static, Vec<(Event, Arc<Reserved>)>> {
@@ -237,6 +256,14 @@ fn sweep() {
     }
 }
 
+/// Bytes of a device's batches that consumers have let go of and are not done with.
+pub(crate) fn leaving_bytes(device: usize) -> u64 {
+    sweep();
+    let leaving = leaving();
+    let of_device = leaving.iter().filter(|(_, reserved)| reserved.device == device);
+    of_device.map(|(_, reserved)| reserved.batch.bytes()).sum()
+}
+
 /// A device's primary context.
 struct Context {
     device: CUdevice,
@@ -256,8 +283,9 @@ impl Context {
         Ok(Context { device, context })
     }
 
-    /// Calls `work` with this as the thread's current context.
+    /// Calls `work` with this as the thread's current context, whatever graph is captured.
     fn within<R>(&self, work: impl FnOnce() -> Result<R, DriverError>) -> Result<R, DriverError> {
+        let _relaxed = Relaxed::new();
         let before = ctx::get_current()?;
         // SAFETY: the context is retained as long as this lives.
         unsafe { ctx::set_current(self.context) }?;
@@ -310,13 +338,33 @@ impl Event {
         })
     }
 
+    /// The same, unless the stream is captured: its work is not done then, so the event would not come, and to ask for it
+    /// would lose the capture.
+    ///
+    /// # Safety
+    /// The stream exists.
+    unsafe fn record_now(&self, stream: usize) -> Result<(), DriverError> {
+        let capturing = self.context.within(|| {
+            // SAFETY: the caller promises that the stream exists.
+            unsafe { stream::is_capturing(stream as CUstream) }
+        })?;
+        if capturing != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Err(DriverError(CUresult::CUDA_ERROR_CAPTURED_EVENT));
+        }
+        // SAFETY: as above.
+        unsafe { self.record(stream) }
+    }
+
     /// Whether the event has come.
     ///
     /// # Errors
-    /// Nobody can tell any more: the device is broken, or the stream was being captured for a graph.
+    /// Nobody can tell any more: the device is broken.
     fn has_come(&self) -> Result<bool, DriverError> {
-        // SAFETY: the event is this one's own.
-        match unsafe { event::query(self.event) } {
+        let queried = self.context.within(|| {
+            // SAFETY: the event is this one's own.
+            unsafe { event::query(self.event) }
+        });
+        match queried {
             Ok(()) => Ok(true),
             Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
             Err(error) => Err(error),
@@ -326,7 +374,10 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the event is this one's own, and an error changes nothing here.
-        let _ = unsafe { event::destroy(self.event) };
+        // An error changes nothing here.
+        let _ = self.context.within(|| {
+            // SAFETY: the event is this one's own.
+            unsafe { event::destroy(self.event) }
+        });
     }
 }

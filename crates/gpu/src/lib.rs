@@ -59,15 +59,17 @@
 //! A `DeviceLoader` is a loader whose workers prepare samples, with a thread that makes its batches on its
 //! own queue of the device (`loader`): batch n+1 is uploaded, decoded and augmented while the network works
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are being made, each within half of the
-//! budget, and their memory is reused; those that were handed over have theirs until they are let go of. Order,
-//! draws, resume and the policy for bad images are the loader's.
+//! budget, and their memory is reused; those that were handed over have theirs until they are let go of. As long as
+//! more than half of the budget was let go of and its consumer's stream is not done with it, no further batch begins,
+//! unless nothing comes back for ten seconds, of which a warning tells. Order, draws, resume and the policy for bad
+//! images are the loader's.
 //!
 //! # For other libraries
 //!
 //! Burn takes a batch by CubeCL's handle. Another library of the process, such as PyTorch, takes a batch on a
 //! CUDA device by its address (`CudaMemory`, feature `cuda`); the memory is made batches of again only when
-//! that library's stream is done with it (`lend`). No other library reads the memory of a Vulkan device:
-//! `Batcher::read` copies it to the host.
+//! that library's stream is done with it (`lend`). It may capture graphs meanwhile (`capture`). No other library
+//! reads the memory of a Vulkan device: `Batcher::read` copies it to the host.
 //!
 //! # Malicious files
 //!
@@ -100,6 +102,8 @@
 
 #[cfg(feature = "kernels")]
 mod batch;
+#[cfg(feature = "cuda")]
+mod capture;
 #[cfg(feature = "kernels")]
 mod client;
 #[cfg(feature = "kernels")]
@@ -113,6 +117,10 @@ mod entropy;
 mod error;
 #[cfg(feature = "kernels")]
 mod kernels;
+#[cfg(feature = "kernels")]
+mod launch;
+#[cfg(feature = "kernels")]
+mod layout;
 #[cfg(feature = "cuda")]
 mod lend;
 #[cfg(feature = "kernels")]
@@ -140,7 +148,7 @@ pub use decode::Decode;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
 #[cfg(feature = "cuda")]
-pub use lend::{ConsumerStream, CudaMemory, LentMemory, kept_for_good};
+pub use lend::{ConsumerStream, CudaMemory, LentMemory, lend_warnings};
 #[cfg(feature = "kernels")]
 pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
 #[cfg(feature = "kernels")]

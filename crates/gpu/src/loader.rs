@@ -9,7 +9,8 @@
 //! n+1 is made; while n+1 waits to be taken, n+2 is laid out, and it is launched after n+1 was taken. So the
 //! device has the consumer's batch and the next one, the CPU's work on a batch overlaps the device's work on
 //! the batch before, and a batch that is handed over is complete: errors occur where it is made. A consumer
-//! that keeps batches keeps their memory.
+//! that keeps batches keeps their memory; one of another library (`lend`) that lets go of batches before its stream is done with
+//! them has as many of those as half of the budget holds before the next one begins.
 
 use crate::batch::{InWork, LaidOut};
 use crate::queue::queue;
@@ -21,7 +22,7 @@ use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, LoaderOptions, State};
 use stokehold_pipeline::Pipeline;
@@ -29,6 +30,10 @@ use stokehold_storage::Source;
 
 /// How often the waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// After this long without progress of the consumer's stream the next batch is made anyway, with a warning: the consumer may
+/// itself be waiting for it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Iterates over a source in batches that are made on a device. Order, draws, bad images and resume are those
 /// of [`Loader`](stokehold_loader::Loader), and the numbers are those of the executor `fused`, to the bit.
@@ -350,6 +355,7 @@ impl Feeder {
                 Some(None) => break,
                 Some(Some(next)) => {
                     let (laid_out, ready) = next?;
+                    self.wait_for_consumers()?;
                     ahead = Some(Ahead {
                         work: self.batcher.launch(laid_out)?,
                         ready,
@@ -363,9 +369,46 @@ impl Feeder {
         }
     }
 
-    fn lay_out(&mut self, batch: Batch) -> Result<(LaidOut, Ready), GpuError> {
-        let samples = prepared(&batch);
-        let laid_out = self.batcher.lay_out(&samples)?;
+    /// Keeps the loader from taking memory without end for a consumer that queues its work faster than it is done.
+    fn wait_for_consumers(&self) -> Result<(), End> {
+        let (mut before, mut since) = (0, Instant::now());
+        while let Some(leaving) = self.batcher.too_much_leaving() {
+            if leaving != before {
+                (before, since) = (leaving, Instant::now());
+            }
+            if since.elapsed() >= PATIENCE {
+                self.batcher.warn_of_leaving(leaving, PATIENCE);
+                break;
+            }
+            if self.progress.stop.load(Ordering::Acquire) {
+                return Err(End::Unwanted);
+            }
+            sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Lays a batch out, and applies the policy for bad images to those that need more than the budget by themselves.
+    fn lay_out(&mut self, mut batch: Batch) -> Result<(LaidOut, Ready), GpuError> {
+        let (laid_out, samples) = loop {
+            let samples = prepared(&batch);
+            match self.batcher.lay_out(&samples) {
+                Err(GpuError::Budget {
+                    largest,
+                    largest_need,
+                    budget,
+                    alone: true,
+                    ..
+                }) => {
+                    let reason = format!(
+                        "the executor gpu needs {largest_need} MiB of device memory for it, and a batch may have {budget} MiB; give \
+                         it more (--gpu-memory-budget, twice that for two batches), use the executor fused, or resize the image"
+                    );
+                    self.batches.reject(&mut batch, &[(largest, reason)])?;
+                }
+                other => break (other?, samples),
+            }
+        };
         let state = self.batches.state();
         Ok((
             laid_out,
@@ -388,17 +431,17 @@ impl Feeder {
         if !images.bad.is_empty() {
             let bad = images.bad.iter().map(|(place, bad)| (*place, bad.to_string()));
             let substituted = self.batches.reject(&mut batch, &bad.collect::<Vec<_>>())?;
-            if batch.samples.is_empty() {
-                // They are reported with the next batch, as the loader's are.
-                self.bad.append(&mut batch.bad);
-                return Ok(None);
-            }
             if substituted {
                 let given_back = images.given_back;
                 drop(images);
                 images = self.batcher.run(&prepared(&batch))?;
                 images.given_back = given_back;
             }
+        }
+        if batch.samples.is_empty() {
+            // They are reported with the next batch, as the loader's are.
+            self.bad.append(&mut batch.bad);
+            return Ok(None);
         }
         batch.prepared.clear();
         batch.bad.splice(..0, self.bad.drain(..));

@@ -44,14 +44,16 @@ pub(crate) fn read(client: &Client, buffer: &Buffer) -> Result<Vec<u8>, String> 
 
 /// Calls the device. CubeCL propagates a panic of the device's thread to the caller.
 pub(crate) fn answered<R, E: fmt::Debug>(ask: impl FnOnce() -> Result<R, E>) -> Result<R, String> {
+    #[cfg(feature = "cuda")]
+    let _relaxed = crate::capture::Relaxed::new();
     match catch_unwind(AssertUnwindSafe(ask)) {
         Ok(answer) => answer.map_err(|error| causes(&format!("{error:?}"))),
         Err(panic) => Err(format!("CubeCL panicked: {}", panic_message(&*panic))),
     }
 }
 
-/// The innermost causes of CubeCL's error, in one line. It writes a line for each cause, and between them where it happened,
-/// which launches it left out therefore, and a kernel's source.
+/// The innermost causes of CubeCL's error, in one line. CubeCL writes each cause with a backtrace, the launches that it skipped and the
+/// kernel's source; only the causes are kept.
 fn causes(error: &str) -> String {
     let said = |cause: &str| {
         let ends = ["Backtrace:", "No backtrace", "Asked at:", "[Source]"];

@@ -34,7 +34,7 @@ use crate::executor::AnyExecutor;
 pub struct GpuOptions {
     /// What decodes the symbols of JPEGs and packed images.
     pub decode: Decode,
-    /// The device memory for batches, bytes; `None` for an eighth of it, at least 1 GiB.
+    /// The device memory for batches, bytes; `None` for [`Gpu::default_budget`](stokehold_gpu::Gpu::default_budget).
     pub budget: Option<u64>,
 }
 

@@ -5,6 +5,7 @@
 
 use super::{channel, float, held, packed, read, rounded, word, write};
 use cubecl::prelude::*;
+use stokehold_pipeline::{HueTables, stretched_below};
 
 /// Units of a cube that sums over an image.
 pub(crate) const SUMMING: u32 = 256;
@@ -17,6 +18,20 @@ pub(crate) const COUNTING: u32 = 64;
 
 /// Words of an image's histograms: three channels of 256 levels for each part, and three tables.
 pub(crate) const COUNTS: u32 = 768 * (COUNTING + 1);
+
+/// Where the saturations are in [`colours`], behind the hues.
+const SATURATION: i32 = 6 << 16;
+
+/// Where [`stretched_below`] is in them.
+const STRETCHED: u32 = (6 + 1) << 16;
+
+/// The tables that all kernels of colour read.
+pub(crate) fn colours() -> Vec<u8> {
+    let HueTables { hue, saturation } = HueTables::new();
+    let places = (hue.len() as i32, (hue.len() + saturation.len()) as u32);
+    assert_eq!(places, (SATURATION, STRETCHED));
+    [hue, saturation, stretched_below()].concat()
+}
 
 /// Applies point operations, two words each: 0 for brightness, 1 for saturation, 2 for hue, 3 for grey, 4 for a table of levels, 5
 /// for another order of the channels; then the factor's bits, the shift, the distance from this word to the table (four
@@ -92,7 +107,7 @@ pub(super) fn blend(from: i32, to: i32, factor: f32, zero: u32) -> i32 {
     i32::cast_from(max(min(value, f32::new(255.0)), f32::new(0.0)))
 }
 
-/// Shifts the hue in HSV; `hues` are the bytes of `HueTables`, hue first.
+/// Shifts the hue in HSV; `hues` are the bytes of [`colours`].
 #[cube]
 fn shifted_hue(hues: &[u8], red: i32, green: i32, blue: i32, shift: u32) -> u32 {
     let most = max(max(red, green), blue);
@@ -120,7 +135,7 @@ fn shifted_hue(hues: &[u8], red: i32, green: i32, blue: i32, shift: u32) -> u32 
         let at = (order * 256 + range) * 256 + most - middle;
         hue = u32::cast_from(read(hues, u32::reinterpret(at)));
     }
-    let at = 256 * most + range + 393216;
+    let at = SATURATION + 256 * most + range;
     let s = u32::cast_from(read(hues, u32::reinterpret(at)));
     let v = u32::reinterpret(most);
     let h = (hue + shift) & 255;
@@ -285,7 +300,7 @@ pub(crate) fn tables(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u3
                 } else if level > high {
                     new = 255u32;
                 } else {
-                    let at = 458752u32 + (256u32 * low + high) * 32u32 + level / 8u32;
+                    let at = STRETCHED + (256u32 * low + high) * 32u32 + level / 8u32;
                     let bits = u32::cast_from(read(hues, at));
                     new = 255u32 * (level - low) / (high - low) - ((bits >> (level & 7u32)) & 1u32);
                 }

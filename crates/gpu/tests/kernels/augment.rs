@@ -1,13 +1,14 @@
 //! Augmentation: SEMANTICS.md says that `gpu` gives what `fused` gives, to the bit, and so it is held here.
 
 use crate::decode::{files, pipeline};
-use crate::{assert_same, gpu};
+use crate::{assert_same, assert_same_when, gpu};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
-use stokehold_pipeline::{Pipeline, SampleType};
+use stokehold_gpu::Decode;
+use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 
 /// A picture with edges and gradients at every scale.
-fn picture(width: u16, height: u16, quality: u8, sampling: SamplingFactor) -> Vec<u8> {
+pub fn picture(width: u16, height: u16, quality: u8, sampling: SamplingFactor) -> Vec<u8> {
     let mut data = Vec::new();
     for y in 0..height {
         for x in 0..width {
@@ -217,5 +218,39 @@ fn products_are_rounded_before_they_are_added_to() {
             "#
         );
         assert_same(&gpu, &pictures()[..3], &pipeline(&jitter), SampleType::U8);
+    }
+}
+
+/// A JPEG with an orientation of EXIF, behind its first marker.
+fn oriented(jpeg: &[u8], orientation: u8) -> Vec<u8> {
+    let exif = b"\xFF\xE1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0";
+    let value = [orientation, 0, 0, 0, 0, 0, 0, 0];
+    [&jpeg[..2], exif.as_slice(), &value, &jpeg[2..]].concat()
+}
+
+#[test]
+fn pictures_are_turned_upright_alike() {
+    let Some(gpu) = gpu() else { return };
+    let exif = DecodeOptions { exif: true };
+    let resize = pipeline("[[op]]\ntype = \"Resize\"\nsize = [31, 40]\n[[op]]\ntype = \"ToFloat\"\n");
+    for decode in [Decode::Hybrid, Decode::Device] {
+        let made = (1..=8).map(|orientation| {
+            let files: Vec<_> = pictures()
+                .iter()
+                .map(|jpeg| oriented(jpeg, orientation))
+                .collect();
+            assert_same_when(
+                &gpu,
+                &files,
+                &Pipeline::imagenet_train(24),
+                SampleType::F32,
+                (exif, decode),
+            );
+            assert_same_when(&gpu, &files, &resize, SampleType::U8, (exif, decode))
+        });
+        let made: Vec<_> = made.collect();
+        for (i, bytes) in made.iter().enumerate() {
+            assert!(!made[..i].contains(bytes), "{} is turned as one before it", i + 1);
+        }
     }
 }

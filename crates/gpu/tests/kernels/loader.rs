@@ -1,7 +1,8 @@
 //! Batches made on the device, through a loader: the batches of the CPU's loader, whatever happens on the way.
 
-use crate::augment::pictures;
+use crate::augment::{picture, pictures};
 use crate::gpu;
+use jpeg_encoder::SamplingFactor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -398,4 +399,66 @@ fn the_budget_is_for_two_batches() {
         ),
         "{error}"
     );
+}
+
+/// An image that no batch has room for is a bad image, which the policy decides about, and not the end of a run.
+#[test]
+fn an_image_over_the_budget_follows_the_policy() {
+    let Some((gpu, _alone)) = gpu_alone() else { return };
+    let mut all = pictures();
+    let large = all.len();
+    all.push(picture(2000, 1600, 50, SamplingFactor::F_1_1));
+    let epoch = |policy: BadImagePolicy, batch_size: usize| {
+        let options = LoaderOptions {
+            batch_size,
+            ..options(policy)
+        };
+        let way = ForGpu::default();
+        let pipeline = Pipeline::imagenet_eval(24, 24);
+        let source = Arc::new(Files(all.clone()));
+        let loader =
+            DeviceLoader::new(source, pipeline, options, gpu.clone(), way, 16 << 20).expect("a loader");
+        let mut batches = loader.epoch(0);
+        let made: Vec<_> = batches.by_ref().collect();
+        (made, batches.unreported())
+    };
+    for batch_size in [1, 4, 6] {
+        let (made, unreported) = epoch(BadImagePolicy::Skip, batch_size);
+        let made: Vec<LoadedBatch> = made.into_iter().map(|batch| batch.expect("a batch")).collect();
+        let bad: Vec<&BadImage> = made
+            .iter()
+            .flat_map(|batch| &batch.batch.bad)
+            .chain(&unreported)
+            .collect();
+        assert_eq!(bad.len(), 1, "{bad:?}");
+        let BadImage { name, reason, .. } = bad[0];
+        assert_eq!(*name, format!("{large}.jpg"));
+        assert!(
+            reason.contains("MiB of device memory for it, and a batch may have 8 MiB"),
+            "{reason}"
+        );
+        let mut samples: Vec<u64> = made
+            .iter()
+            .flat_map(|batch| batch.batch.samples.clone())
+            .collect();
+        samples.sort_unstable();
+        assert_eq!(samples, (0..large as u64).collect::<Vec<_>>());
+        assert!(
+            made.iter()
+                .all(|batch| batch.images.shape[0] == batch.batch.samples.len())
+        );
+    }
+    let (made, _) = epoch(BadImagePolicy::Substitute, 3);
+    let samples: usize = made
+        .iter()
+        .map(|batch| batch.as_ref().expect("a batch").batch.samples.len())
+        .sum();
+    assert_eq!(samples, all.len());
+    let (made, _) = epoch(BadImagePolicy::Error, 3);
+    let error = made
+        .into_iter()
+        .find_map(Result::err)
+        .expect("an error")
+        .to_string();
+    assert!(error.contains(&format!("{large}.jpg")), "{error}");
 }

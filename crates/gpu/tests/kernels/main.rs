@@ -17,7 +17,7 @@ mod photos;
 mod writer;
 
 use std::sync::{Arc, OnceLock};
-use stokehold_gpu::{Backend, Batcher, DeviceName, Gpu, Preparer, devices_of};
+use stokehold_gpu::{Backend, Batcher, Decode, DeviceName, Gpu, Preparer, devices_of};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 /// CUDA where that is compiled in, else Vulkan.
@@ -57,11 +57,17 @@ fn key(sample: u64) -> DrawKey {
 }
 
 /// What the device and the CPU make of the same files, as bytes: sample after sample.
-fn both(gpu: &Gpu, files: &[Vec<u8>], pipeline: Pipeline, sample_type: SampleType) -> (Vec<u8>, Vec<u8>) {
+fn both(
+    gpu: &Gpu,
+    files: &[Vec<u8>],
+    pipeline: Pipeline,
+    sample_type: SampleType,
+    (options, decode): (DecodeOptions, Decode),
+) -> (Vec<u8>, Vec<u8>) {
     let pipeline = Arc::new(pipeline);
-    let mut preparer = Preparer::new(pipeline.clone(), DecodeOptions::default()).expect("a pipeline");
-    let mut runner =
-        Runner::new(pipeline.clone(), Executor::Fused, DecodeOptions::default()).expect("a pipeline");
+    let preparer = Preparer::new(pipeline.clone(), options).expect("a pipeline");
+    let mut preparer = preparer.with_decode(decode);
+    let mut runner = Runner::new(pipeline.clone(), Executor::Fused, options).expect("a pipeline");
     let batcher = Batcher::new(gpu.clone(), &pipeline, sample_type, 1 << 30).expect("a batcher");
     let (mut samples, mut expected) = (Vec::new(), Vec::new());
     for (i, file) in files.iter().enumerate() {
@@ -98,7 +104,19 @@ fn both(gpu: &Gpu, files: &[Vec<u8>], pipeline: Pipeline, sample_type: SampleTyp
 
 /// Holds the device's bytes equal to the CPU's, and returns how many there are.
 pub fn assert_same(gpu: &Gpu, files: &[Vec<u8>], pipeline: &Pipeline, sample_type: SampleType) -> usize {
-    let (device, cpu) = both(gpu, files, pipeline.clone(), sample_type);
+    let how = (DecodeOptions::default(), Decode::Hybrid);
+    assert_same_when(gpu, files, pipeline, sample_type, how).len()
+}
+
+/// The same with other ways to decode. Returns the bytes.
+pub fn assert_same_when(
+    gpu: &Gpu,
+    files: &[Vec<u8>],
+    pipeline: &Pipeline,
+    sample_type: SampleType,
+    how: (DecodeOptions, Decode),
+) -> Vec<u8> {
+    let (device, cpu) = both(gpu, files, pipeline.clone(), sample_type, how);
     assert_eq!(device.len(), cpu.len());
     if let Some(at) = device.iter().zip(&cpu).position(|(a, b)| a != b) {
         let different = device.iter().zip(&cpu).filter(|(a, b)| a != b).count();
@@ -109,5 +127,5 @@ pub fn assert_same(gpu: &Gpu, files: &[Vec<u8>], pipeline: &Pipeline, sample_typ
             cpu[at]
         );
     }
-    cpu.len()
+    cpu
 }

@@ -1,8 +1,9 @@
 //! Files that were not made here: photos, and files that attack decoders. `STOKEHOLD_TEST_DATA` names their folder.
 
 use crate::decode::pipeline;
-use crate::{assert_same, gpu};
-use stokehold_pipeline::{Pipeline, SampleType};
+use crate::{assert_same, assert_same_when, gpu};
+use stokehold_gpu::Decode;
+use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 
 /// The bytes of files of a folder, every `step`th; none, with a line that says so, where it is not there.
 fn data(folder: &str, step: usize) -> Option<Vec<Vec<u8>>> {
@@ -10,7 +11,7 @@ fn data(folder: &str, step: usize) -> Option<Vec<Vec<u8>>> {
     let files = paths
         .iter()
         .step_by(step)
-        .filter_map(|path| std::fs::read(path).ok());
+        .map(|path| std::fs::read(path).expect("a file"));
     Some(files.collect())
 }
 
@@ -19,8 +20,13 @@ fn data(folder: &str, step: usize) -> Option<Vec<Vec<u8>>> {
 fn photos_are_the_same() {
     let Some(gpu) = gpu() else { return };
     let Some(photos) = data("photos", 60) else { return };
-    assert_same(&gpu, &photos, &Pipeline::imagenet_train(64), SampleType::F32);
-    assert_same(&gpu, &photos, &Pipeline::published(4, 48), SampleType::Bf16);
+    let (train, published) = (Pipeline::imagenet_train(64), Pipeline::published(4, 48));
+    let compared = assert_same(&gpu, &photos, &train, SampleType::F32);
+    assert_eq!(compared, photos.len() * 3 * 64 * 64 * 4, "a photo was refused");
+    let compared = assert_same(&gpu, &photos, &published, SampleType::Bf16);
+    assert_eq!(compared, photos.len() * 3 * 48 * 48 * 2, "a photo was refused");
+    let how = (DecodeOptions::default(), Decode::Device);
+    assert_same_when(&gpu, &photos, &train, SampleType::F16, how);
 }
 
 /// Where the CPU refuses a file the device's way refuses it alike, and of the rest the bytes are the same, damaged or not.
