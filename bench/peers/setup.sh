@@ -10,7 +10,7 @@
 # wheel-tests is for other Pythons than the default's, of which python/check makes one each. zig is for wheels that are made for
 # other machines (python/wheels).
 #
-# nvrtc is NVIDIA's compiler for kernels, for .ci/cuda.
+# nvrtc is NVIDIA's compiler for kernels, for .ci/cuda; nvrtc-oldest is the oldest that does, for .ci/cuda --all.
 #
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
 # recipes), smdebug/, toolkit/, moto/, wheel/ and nvrtc/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
@@ -24,10 +24,14 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}
 python=${PYTHON:-python3.11}
+command -v "$python" >/dev/null || {
+    echo "there is no $python: name another one, PYTHON=python3 $0 $*" >&2
+    exit 2
+}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks | nvrtc | zig) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks | nvrtc | nvrtc-oldest | zig) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
