@@ -4,7 +4,7 @@
 #   bench/gpu.sh PHOTOS [--device cuda|vulkan] [--cores N] [--out DIR] [--quick]
 #
 # machine   the devices, and why the others cannot be used
-# equal     the numbers of a batch held equal to fused's, both ways to decode and fused beside each other at loads 0, 1, 4, 8
+# equal     the numbers of every photo held equal to fused's, then both ways to decode and fused beside each other at loads 0, 1, 4, 8
 #           and 12, and the peak of device memory
 # loader    per load in one interleaved run: gpu, gpu-device, fused, torchvision and DALI on the GPU
 # trainer   forward, backward and optimiser of the published networks in PyTorch
@@ -46,7 +46,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 case $device in cuda | vulkan) ;; *) usage ;; esac
-case $cores in '' | 0 | *[!0-9]*) usage ;; esac
+case $cores in '' | 0* | *[!0-9]* | ?????*) usage ;; esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -73,17 +73,22 @@ if [ "$quick" ]; then
 fi
 
 failed="" measured=""
-# Runs a part, whose name is its function's, and keeps what it prints. A part returns 3 where it was skipped.
+# Runs a part, whose name is its function's, and keeps what it prints and says how long it took. A part returns 3 where it was
+# skipped.
 part() {
+    local begin=$SECONDS
     echo
     echo "== $1"
     "$1" 2>&1 | tee "$out/$1.txt"
     local code=${PIPESTATUS[0]}
+    echo "== $1: $((SECONDS - begin)) s"
     case $code:$1 in
         0:machine | 0:summary | 3:*) ;;
         0:*) measured=yes ;;
         *)
             echo "== $1 failed with exit code $code"
+            # No figures of what was found to be wrong.
+            mv "$out/$1.txt" "$out/$1.failed.txt"
             failed=yes
             ;;
     esac
@@ -200,34 +205,37 @@ table() {
     cat "$out/compare/compare.md"
 }
 
-# Links to the photos: up to 400 for the loaders, and for the trainings two classes of as many as make an epoch last, which takes
-# each photo several times.
+# Links to the photos, from all of the folder, whose first files may be of one class: up to 400 for the loaders, and for the trainings
+# two classes of as many as make an epoch last, which takes each photo several times where there are few.
 prepare() {
-    local files=() i
-    while IFS= read -r file; do
-        files+=("$file")
-    done < <(find "$photos" -type f \( -iname '*.jpg' -o -iname '*.jpeg' \) | sort)
-    if [ ${#files[@]} -eq 0 ]; then
-        echo "bench/gpu.sh: $photos holds no JPEG files (.jpg, .jpeg)" >&2
-        exit 2
-    fi
-    rm -rf "$out/images" "$out/few"
-    mkdir -p "$out/images/a" "$out/images/b" "$out/few"
-    [ "$images" -ge "${#files[@]}" ] || images=${#files[@]}
-    [ ! "$quick" ] || images=64
-    for ((i = 0; i < images; i++)); do
-        local class=a
-        [ $((i % 2)) -eq 0 ] || class=b
-        ln -s "${files[i % ${#files[@]}]}" "$out/images/$class/$i.jpg"
-    done
-    few=$out/few
     local most=400
-    [ ! "$quick" ] || most=8
-    [ "$most" -le "${#files[@]}" ] || most=${#files[@]}
-    # From all of the folder, whose first files may be of one class.
-    for ((i = 0; i < most; i++)); do
-        ln -s "${files[i * ${#files[@]} / most]}" "$few/$i.jpg"
-    done
+    [ ! "$quick" ] || { most=8 images=64; }
+    rm -rf "$out/images" "$out/few"
+    python3 - "$photos" "$out" "$most" "$images" <<'END' || exit
+import os, sys
+from pathlib import Path
+
+photos, out, most, images = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+files = sorted(
+    os.path.join(folder, name)
+    for folder, _, names in os.walk(photos, followlinks=True)
+    for name in names
+    if name.lower().endswith((".jpg", ".jpeg"))
+)
+if not files:
+    print(f"bench/gpu.sh: {photos} holds no JPEG files (.jpg, .jpeg)", file=sys.stderr)
+    sys.exit(2)
+for folder in ("few", "images/a", "images/b"):
+    (out / folder).mkdir(parents=True)
+few = min(most, len(files))
+for i in range(few):
+    os.symlink(files[i * len(files) // few], out / "few" / f"{i}.jpg")
+for i in range(images):
+    file = files[i % len(files) if len(files) < images else i * len(files) // images]
+    os.symlink(file, out / "images" / "ab"[i % 2] / f"{i}.jpg")
+print(f"{len(files)} photos: {few} of them for loaders, {min(images, len(files))} for trainings")
+END
+    few=$out/few
 }
 
 summary() {
@@ -237,7 +245,11 @@ summary() {
 # Without it some drivers write a warning to standard error.
 export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$out}
 prepare
-rm -rf "$out"/torch.json "$out"/loader-*.json "$out/compare"
+rm -rf "$out"/torch.json "$out"/loader-*.json "$out"/*.failed.txt "$out"/equal.txt "$out/compare"
+{
+    [ ! "$quick" ] || echo "A quick run, to see that all of it works: its figures mean nothing."
+    echo "$device, $cores of $there cores, images of $side pixels, $(date -u +%F), of $photos"
+} >"$out/about.txt"
 stokehold=$(binary "${STOKEHOLD:-}" stokehold) || exit 1
 bench_gpu=$(binary "${BENCH_GPU:-}" examples/bench_gpu -p stokehold-gpu --example bench_gpu) || exit 1
 for name in machine equal loader trainer table summary; do

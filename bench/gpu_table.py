@@ -31,6 +31,8 @@ def main() -> int:
         times += f" {row['verdict'].replace('-', ' ')}" if "verdict" in row else ""
         cells = [row["what"], row["side"], shown(row["figure"]), row["unit"], times, row["beside"] or ""]
         lines.append(f"| {' | '.join(cells)} |")
+    about = folder / "about.txt"
+    lines = [about.read_text(), *lines] if about.exists() else lines
     text = "\n".join(lines if rows else ["nothing was measured"])
     print(text)
     (folder / "gpu.md").write_text(text + "\n")
@@ -139,13 +141,15 @@ def epochs(folder: Path) -> list[dict]:
         summaries = {trial["trial"]: trial["summary"] for trial in cell["trials"] if trial["summary"]}
         first = next(iter(summaries), None)
         for trial, summary in summaries.items():
-            made = row(what, trial, summary["seconds_per_epoch"], "s/epoch")
+            # bench/gpu.sh has this trial's symbols decoded on the device.
+            side = WAYS["device"] if trial == "gpu" else trial
+            made = row(what, side, summary["seconds_per_epoch"], "s/epoch")
             # Within pairs, and with what compare makes of them: between rounds the machine may have changed.
             if gain := summary["gain"]:
                 times = {name: 1 - gain[name] / 100 for name in ("better_by", "low", "high")}
                 made |= {"times": times["better_by"], "range": [times["high"], times["low"]], "beside": first, "verdict": gain["verdict"]}
             rows.append(made)
-            rows.append(row(what, trial, 100 * summary["busy"], "% of the time training"))
+            rows.append(row(what, side, 100 * summary["busy"], "% of the time training"))
     return rows
 
 

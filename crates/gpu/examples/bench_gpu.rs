@@ -3,7 +3,7 @@
 //!   cargo run --release -p stokehold-gpu --features cuda --example bench_gpu -- PHOTOS DEVICE
 //!       [WORKERS [BATCH [SIDE [PASSES]]]]
 //!
-//! PHOTOS is a folder; its files are read beforehand. For whole pictures that are only resized (load `none`) and for loads 0, 1, 4, 8
+//! PHOTOS is a folder; its files are read beforehand, and the numbers of every one of them are held equal at each load. For whole pictures that are only resized (load `none`) and for loads 0, 1, 4, 8
 //! and 12 of the published experiment, in turn, of `gpu` with symbols read by the CPU and by the device, and of `fused`: images a second, CPU seconds a thousand images,
 //! and of `gpu` how much of the time workers were waited for, and the memory that CubeCL took of the device, which it keeps
 //! while a way is measured: the peak.
@@ -11,7 +11,9 @@
 
 use cubecl::MemoryScope;
 use cubecl::server::ServerError;
+use half::f16;
 use std::error::Error;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -21,6 +23,8 @@ use stokehold_gpu::{Batcher, Decode, Gpu, InWork, Prepared, Preparer};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const WAYS: [(&str, Decode); 2] = [("hybrid", Decode::Hybrid), ("device", Decode::Device)];
 
 /// Device memory of a batch, in bytes.
 const BUDGET: u64 = 4 << 30;
@@ -71,9 +75,9 @@ fn main() -> Result<()> {
                 memory.div_ceil(1 << 20)
             );
         };
-        for (way, decode) in [("hybrid", Decode::Hybrid), ("device", Decode::Device)] {
+        bench.check()?;
+        for (way, decode) in WAYS {
             gpu.device().client().memory_cleanup().map_err(failed)?;
-            bench.check(decode)?;
             bench.gpu(decode, 1)?; // warms up
             show(way, bench.gpu(decode, passes)?, reserved(&gpu));
         }
@@ -92,18 +96,34 @@ fn failed(error: ServerError) -> String {
     format!("{error:?}")
 }
 
-fn read(folder: &Path) -> Result<Vec<Vec<u8>>> {
+struct File {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl File {
+    fn read(path: &Path) -> Result<File> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|error| format!("{name}: {error}"))?;
+        Ok(File { name, bytes })
+    }
+
+    /// An error with the file's name before it.
+    fn failed(&self, error: impl Display) -> String {
+        format!("{}: {error}", self.name)
+    }
+}
+
+fn read(folder: &Path) -> Result<Vec<File>> {
     let mut paths: Vec<_> = std::fs::read_dir(folder)?
         .flatten()
         .map(|entry| entry.path())
         .collect();
     paths.sort();
-    let files: std::result::Result<Vec<_>, _> = paths
-        .iter()
-        .filter(|path| path.is_file())
-        .map(std::fs::read)
-        .collect();
-    let files = files?;
+    let files = paths.iter().filter(|path| path.is_file());
+    let files = files
+        .map(|path| File::read(path))
+        .collect::<Result<Vec<File>>>()?;
     match files.is_empty() {
         true => Err(format!("{}: no files", folder.display()).into()),
         false => Ok(files),
@@ -111,11 +131,18 @@ fn read(folder: &Path) -> Result<Vec<Vec<u8>>> {
 }
 
 struct Bench<'a> {
-    files: &'a [Vec<u8>],
+    files: &'a [File],
     pipeline: Arc<Pipeline>,
     batcher: Batcher,
     workers: usize,
     batch: usize,
+}
+
+/// A batch of files, prepared in each of the ways, and what `fused` makes of them.
+struct Expected<'a> {
+    files: &'a [File],
+    samples: [Vec<Prepared>; 2],
+    numbers: Vec<f16>,
 }
 
 /// What passes came to.
@@ -129,23 +156,92 @@ struct Measured {
 }
 
 impl Bench<'_> {
-    /// Holds a batch's numbers equal.
-    fn check(&self, decode: Decode) -> Result<()> {
-        let mut preparer = self.preparer(decode)?;
+    /// Holds the numbers of all files equal, in both ways.
+    fn check(&self) -> Result<()> {
+        let batches: Vec<&[File]> = self.files.chunks(self.batch).collect();
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let (to, from) = mpsc::sync_channel(0);
+            for _ in 0..self.workers {
+                let (to, next, batches) = (to.clone(), &next, &batches);
+                scope.spawn(move || {
+                    while let Some(files) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let expected = self.expected(files).map_err(|error| error.to_string());
+                        if to.send(expected).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(to);
+            for expected in from {
+                self.compare(&expected?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn expected<'f>(&self, files: &'f [File]) -> Result<Expected<'f>> {
         let mut runner = Runner::new(self.pipeline.clone(), Executor::Fused, DecodeOptions::default())?;
-        let (mut samples, mut expected) = (Vec::new(), Vec::new());
-        for (i, file) in self.files.iter().take(self.batch).enumerate() {
-            samples.push(preparer.prepare(file, key(i))?);
-            let mut numbers = vec![half::f16::ZERO; runner.output_len()];
-            runner.run(file, key(i), &mut numbers)?;
-            expected.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
+        let mut numbers = vec![f16::ZERO; files.len() * runner.output_len()];
+        for ((i, file), numbers) in files
+            .iter()
+            .enumerate()
+            .zip(numbers.chunks_mut(runner.output_len()))
+        {
+            let ran = runner.run(&file.bytes, key(i), numbers);
+            ran.map_err(|error| file.failed(error))?;
         }
-        let numbers = self.batcher.read(&self.batcher.run(&samples)?)?;
-        let different = numbers.iter().zip(&expected).filter(|(a, b)| a != b).count();
-        match numbers.len() == expected.len() && different == 0 {
-            true => Ok(()),
-            false => Err(format!("{different} of {} bytes are not those of fused", expected.len()).into()),
+        let mut samples = WAYS.map(|_| Vec::new());
+        for (samples, (_, decode)) in samples.iter_mut().zip(WAYS) {
+            let mut preparer = self.preparer(decode)?;
+            for (i, file) in files.iter().enumerate() {
+                let prepared = preparer.prepare(&file.bytes, key(i));
+                samples.push(prepared.map_err(|error| file.failed(error))?);
+            }
         }
+        Ok(Expected {
+            files,
+            samples,
+            numbers,
+        })
+    }
+
+    fn compare(&self, expected: &Expected) -> Result<()> {
+        let Expected {
+            files,
+            samples,
+            numbers,
+        } = expected;
+        let len = numbers.len() / files.len();
+        for (samples, (way, _)) in samples.iter().zip(WAYS) {
+            let made = self.batcher.run(samples)?;
+            if let Some((at, bad)) = made.bad.first() {
+                return Err(files[*at].failed(bad).into());
+            }
+            let made = self.batcher.read(&made)?;
+            let made: Vec<f16> = made
+                .chunks_exact(2)
+                .map(|two| f16::from_ne_bytes([two[0], two[1]]))
+                .collect();
+            if made.len() != numbers.len() {
+                return Err(format!("{way}: {} numbers and not {}", made.len(), numbers.len()).into());
+            }
+            let pairs = files.iter().zip(made.chunks(len).zip(numbers.chunks(len)));
+            for (file, (made, numbers)) in pairs {
+                // Bits: they are equal where both are no numbers, and 0 is not -0.
+                let different = made
+                    .iter()
+                    .zip(numbers)
+                    .filter(|(a, b)| a.to_bits() != b.to_bits())
+                    .count();
+                if different > 0 {
+                    let what = format!("{way}: {different} of {len} numbers are not those of fused");
+                    return Err(file.failed(what).into());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn preparer(&self, decode: Decode) -> Result<Preparer> {
@@ -171,13 +267,14 @@ impl Bench<'_> {
                         if i >= count {
                             return;
                         }
-                        match preparer.prepare(&self.files[i % self.files.len()], key(i)) {
+                        let file = &self.files[i % self.files.len()];
+                        match preparer.prepare(&file.bytes, key(i)) {
                             Ok(sample) => {
                                 if to.send(sample).is_err() {
                                     return;
                                 }
                             }
-                            Err(error) => *failed.lock().unwrap_or_else(|e| e.into_inner()) = Some(error),
+                            Err(error) => note(failed, file.failed(error)),
                         }
                     }
                 });
@@ -220,16 +317,15 @@ impl Bench<'_> {
                     Runner::new(self.pipeline.clone(), Executor::Fused, DecodeOptions::default())?;
                 let (next, failed) = (&next, &failed);
                 scope.spawn(move || {
-                    let mut numbers = vec![half::f16::ZERO; runner.output_len()];
+                    let mut numbers = vec![f16::ZERO; runner.output_len()];
                     loop {
                         let i = next.fetch_add(1, Ordering::Relaxed);
                         if i >= count {
                             return;
                         }
-                        if let Err(error) =
-                            runner.run(&self.files[i % self.files.len()], key(i), &mut numbers)
-                        {
-                            *failed.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
+                        let file = &self.files[i % self.files.len()];
+                        if let Err(error) = runner.run(&file.bytes, key(i), &mut numbers) {
+                            note(failed, file.failed(error));
                         }
                     }
                 });
@@ -241,6 +337,10 @@ impl Bench<'_> {
         }
         measured(begin, cpu, count, 0.0)
     }
+}
+
+fn note(failed: &Mutex<Option<String>>, error: String) {
+    *failed.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(error);
 }
 
 fn measured(begin: Instant, cpu: f64, count: usize, waited: f64) -> Result<Measured> {
