@@ -416,3 +416,21 @@ def test_a_sample_transform_gets_tensors(device, pictures):
         return
     for (images, _), (expected, _) in zip(make(), on_cpu(pictures, samples=False)):
         assert np.array_equal(plain(images), 2 * plain(expected))
+
+
+def test_headers_are_found_where_a_package_has_them(tmp_path, monkeypatch):
+    from stokehold import _tensors
+
+    if os.path.isdir("/usr/local/cuda"):
+        pytest.skip("a CUDA toolkit is found before the package in this environment")
+    (tmp_path / "nvidia" / "cuda_runtime").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = []
+    monkeypatch.setattr(_tensors.ctypes, "CDLL", asked.append)
+    monkeypatch.setenv("CUDA_PATH", "mine")
+    _tensors.find_nvrtc()
+    assert os.environ["CUDA_PATH"] == "mine"
+    monkeypatch.delenv("CUDA_PATH")
+    _tensors.find_nvrtc()
+    assert os.environ["CUDA_PATH"] == str(tmp_path / "nvidia" / "cuda_runtime")
+    assert asked == ["libnvrtc.so"] * 2

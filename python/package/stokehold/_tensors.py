@@ -6,7 +6,9 @@ CuPy and JAX take.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import os
 from typing import TYPE_CHECKING, Any, Callable
 
 from stokehold.errors import OptionError
@@ -43,6 +45,34 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
+def find_nvrtc() -> None:
+    """Makes NVIDIA's compiler NVRTC and its headers findable where only PyTorch or a package of PyPI has them.
+
+    What ``LD_LIBRARY_PATH`` names is loaded, or PyTorch is imported, whose own one is there then. ``CUDA_PATH`` is set, where
+    neither it nor a toolkit is there, to the package ``nvidia-cuda-runtime-cu12``, or else to the one of NVRTC: kernels here
+    include no header.
+    """
+    for name in ("libnvrtc.so", "libnvrtc.so.12"):
+        try:
+            ctypes.CDLL(name)
+            break
+        except OSError:
+            pass
+    else:
+        if has_torch():
+            import torch  # noqa: F401
+    if "CUDA_PATH" in os.environ or os.path.isdir("/usr/local/cuda"):
+        return
+    for package in ("nvidia.cuda_runtime", "nvidia.cuda_nvrtc"):
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            return
+        if found is not None and found.submodule_search_locations:
+            os.environ["CUDA_PATH"] = next(iter(found.submodule_search_locations))
+            return
+
+
 def stacked(images: list[Any]) -> Any:
     """One batch of images, torch tensors or NumPy arrays."""
     if has_torch():
@@ -74,6 +104,8 @@ def maker(executor: str, device: Any) -> str | None:
         return None
     if kind not in ("cuda", "vulkan"):
         raise OptionError(f"device={name!r}: executor='gpu' makes batches on a GPU; give device='cuda:0' or 'vulkan:0'")
+    if kind == "cuda":
+        find_nvrtc()
     if name == "cuda" and has_torch():
         import torch
 
