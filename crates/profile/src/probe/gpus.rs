@@ -169,7 +169,13 @@ fn serve(library: &Path, interval: Duration, desk: &Desk) {
     let (count, nvml) = match counted {
         Ok(found) => found,
         Err(error) => {
-            desk.lock().note = Some(format!("GPUs are not recorded: NVML is not there ({error})"));
+            // Such a program cannot load a library, whether it is there or not.
+            let why = match cfg!(target_feature = "crt-static") {
+                true => "this static program cannot load NVML; use the one that the wheel has, or build one"
+                    .to_owned(),
+                false => format!("NVML is not there ({error})"),
+            };
+            desk.lock().note = Some(format!("GPUs are not recorded: {why}"));
             desk.changed.notify_all();
             return;
         }
