@@ -248,7 +248,13 @@ impl LoaderBench {
         workers: Workers,
         servers: Option<&(&[Address], DataPart)>,
     ) -> Result<LoaderBench, Box<dyn Error>> {
-        crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
+        let is_gpu = args.executor == AnyExecutor::Gpu;
+        crate::gpu::check(args.gpu.options(), is_gpu)?;
+        if !is_gpu && args.device != DeviceChoice::default() {
+            let why = "--device is where --executor gpu makes its batches, and this one makes them on the CPU; give --executor gpu, or \
+                       leave --device out";
+            return Err(Usage(why.to_owned()).into());
+        }
         let elsewhere: Option<Arc<dyn Elsewhere>> = match servers {
             Some((addresses, part)) => {
                 let servers = Servers::connect(addresses, part.clone(), stokehold_remote::token()?)?;
