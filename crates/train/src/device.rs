@@ -79,7 +79,7 @@ pub enum DeviceError {
     },
     /// The driver or the hardware is missing.
     #[error(
-        "no {choice} device was found: check that a GPU and its driver are installed, or train on the cpu"
+        "no {choice} device was found: `stokehold devices` says what is missing and what to install; or train on the cpu"
     )]
     Absent {
         /// The requested device.
