@@ -107,7 +107,11 @@ impl Gpu {
         }
         #[cfg(feature = "cuda")]
         if name.backend == Backend::Cuda {
-            queue().executes(|| queued(&client, || Ok(crate::capture::relax_for_good())))?;
+            let relax = || {
+                crate::capture::relax_for_good();
+                Ok(())
+            };
+            queue().executes(|| queued(&client, relax))?;
         }
         queue().executes(|| probe(&client)).map_err(|reason| {
             let advice = match name.backend {

@@ -215,17 +215,25 @@ fn keep(reserved: Arc<Reserved>, error: DriverError) {
     mem::forget(reserved);
 }
 
-/// What was said of which device and why, and what nobody has taken yet. What breaks a device or a stream does so for every
-/// batch, so it is said once.
-static WARNINGS: Mutex<(BTreeSet<(usize, String)>, Vec<String>)> = Mutex::new((BTreeSet::new(), Vec::new()));
+/// What users have to know. What breaks a device or a stream does so for every batch, so it is said once.
+struct Warnings {
+    /// Of which device, and why.
+    said: BTreeSet<(usize, String)>,
+    /// What nobody has taken yet.
+    pending: Vec<String>,
+}
+
+static WARNINGS: Mutex<Warnings> = Mutex::new(Warnings {
+    said: BTreeSet::new(),
+    pending: Vec::new(),
+});
 
 pub(crate) fn warn(device: usize, why: String, text: impl FnOnce(usize) -> String) {
     let mut warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (said, pending) = &mut *warnings;
-    if said.insert((device, why)) {
+    if warnings.said.insert((device, why)) {
         let text = text(device);
         tracing::warn!("{text}");
-        pending.push(text);
+        warnings.pending.push(text);
     }
 }
 
@@ -233,7 +241,7 @@ pub(crate) fn warn(device: usize, why: String, text: impl FnOnce(usize) -> Strin
 /// an earlier call. Each reason is given once for each device.
 pub fn lend_warnings() -> Vec<String> {
     let mut warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    mem::take(&mut warnings.1)
+    mem::take(&mut warnings.pending)
 }
 
 fn leaving() -> MutexGuard<'static, Vec<(Event, Arc<Reserved>)>> {
