@@ -34,7 +34,7 @@ use crate::executor::AnyExecutor;
 pub struct GpuOptions {
     /// What decodes the symbols of JPEGs and packed images.
     pub decode: Decode,
-    /// The device memory for batches, bytes; `None` for [`Gpu::default_budget`](stokehold_gpu::Gpu::default_budget).
+    /// The device memory for batches, bytes; `None` for `Gpu::default_budget` of crate gpu.
     pub budget: Option<u64>,
 }
 
