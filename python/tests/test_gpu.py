@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 import warnings
 
 import numpy as np
@@ -423,8 +424,11 @@ def test_headers_are_found_where_a_package_has_them(tmp_path, monkeypatch):
 
     if os.path.isdir("/usr/local/cuda"):
         pytest.skip("a CUDA toolkit is found before the package in this environment")
-    (tmp_path / "nvidia" / "cuda_runtime").mkdir(parents=True)
-    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "cuda_runtime").mkdir()
+    # Whichever packages of NVIDIA's this environment has.
+    nvidia = types.ModuleType("nvidia")
+    nvidia.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, "nvidia", nvidia)
     asked = []
     monkeypatch.setattr(_tensors.ctypes, "CDLL", asked.append)
     monkeypatch.setenv("CUDA_PATH", "mine")
@@ -432,5 +436,5 @@ def test_headers_are_found_where_a_package_has_them(tmp_path, monkeypatch):
     assert os.environ["CUDA_PATH"] == "mine"
     monkeypatch.delenv("CUDA_PATH")
     _tensors.find_nvrtc()
-    assert os.environ["CUDA_PATH"] == str(tmp_path / "nvidia" / "cuda_runtime")
+    assert os.environ["CUDA_PATH"] == str(tmp_path / "cuda_runtime")
     assert asked == ["libnvrtc.so"] * 2
