@@ -134,11 +134,12 @@ impl Batcher {
         };
         let out = samples.len() as u64 * self.sample_bytes();
         let mut largest = (0, 0);
-        let mut before = 0;
+        let (mut before, mut alone) = (0, 0);
         for (index, sample) in samples.iter().enumerate() {
             layout.add(index, sample.as_ref());
             let need = layout.bytes() - before;
             before += need;
+            alone += usize::from(need + self.sample_bytes() > self.budget);
             if need > largest.1 {
                 largest = (index, need);
             }
@@ -151,7 +152,7 @@ impl Batcher {
                 budget: mib(self.budget),
                 largest: largest.0,
                 largest_need: mib(largest.1),
-                alone: largest.1 + self.sample_bytes() > self.budget,
+                alone,
             });
         }
         // Each of a batch's buffers is counted in 32 bits, and is one allocation on the device.

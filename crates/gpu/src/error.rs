@@ -41,8 +41,8 @@ pub enum GpuError {
         largest: usize,
         /// The memory that it needs, in MiB.
         largest_need: u64,
-        /// Whether a batch of that image alone would be over the budget.
-        alone: bool,
+        /// The number of images of which a batch of one alone would be over the budget.
+        alone: usize,
     },
     /// A batch needs a buffer that is too large for the device, whatever the budget.
     #[error(

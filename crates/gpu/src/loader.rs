@@ -338,7 +338,7 @@ impl Feeder {
             // An error of the next batch is reported after this one.
             let next = match next {
                 Poll::Pending => None,
-                Poll::Ready(next) => Some(next.map(|batch| self.lay_out(batch?))),
+                Poll::Ready(next) => Some(next.map(|batch| self.lay_out(batch?, any || ahead.is_some()))),
             };
             if let Some(ahead) = ahead.take() {
                 match self.finish(ahead)? {
@@ -388,18 +388,20 @@ impl Feeder {
         Ok(())
     }
 
-    /// Lays a batch out, and applies the policy for bad images to those that need more than the budget by themselves.
-    fn lay_out(&mut self, mut batch: Batch) -> Result<(LaidOut, Ready), GpuError> {
+    /// Lays a batch out, and applies the policy for bad images to those that need more than the budget by themselves. Where that
+    /// holds for a whole batch and none was made before (`any`), the budget is too small and not an image too large.
+    fn lay_out(&mut self, mut batch: Batch, any: bool) -> Result<(LaidOut, Ready), GpuError> {
         let (laid_out, samples) = loop {
             let samples = prepared(&batch);
             match self.batcher.lay_out(&samples) {
                 Err(GpuError::Budget {
+                    images,
                     largest,
                     largest_need,
                     budget,
-                    alone: true,
+                    alone,
                     ..
-                }) => {
+                }) if alone > 0 && (any || alone < images) => {
                     let reason = format!(
                         "the executor gpu needs {largest_need} MiB of device memory for it, and a batch may have {budget} MiB; give \
                          it more (--gpu-memory-budget, twice that for two batches), use the executor fused, or resize the image"
