@@ -82,8 +82,8 @@ fn version(driver: &libloading::Library) -> Option<Version> {
 }
 
 /// What to install for a driver, and where its loader and CubeCL look for it. NVRTC must not be newer than the driver, which
-/// would reject its code. A driver of CUDA 13 takes the code of NVRTC 12. Into a folder of its own, because PyTorch has these
-/// packages too, of the versions that it needs.
+/// would reject its code. A driver of CUDA 13 takes the code of NVRTC 12. The packages get a folder of their own, because PyTorch has
+/// them too, in the versions that it needs.
 fn install(driver: Option<Version>) -> String {
     let Version { major, minor } = driver.unwrap_or(Version { major: 12, minor: 0 });
     if major < 12 {

@@ -125,6 +125,11 @@ impl Placed {
         let tiles = |[width, height, count]: [u32; 3]| {
             CubeCount::Static(width.div_ceil(gather::TILE), height.div_ceil(gather::TILE), count)
         };
+        // Over the pixels of each image, one after the other.
+        let along = |[pixels, _, images]: [u32; 3]| {
+            let cubes = pixels.div_ceil(colour::SUMMING).min(colour::MOST_CUBES);
+            CubeCount::Static(cubes, images, 1)
+        };
         // A 0 that the kernels' compiler does not know to be 0.
         let zero = 0;
         // CubeCL skips a launch of size zero.
@@ -143,7 +148,7 @@ impl Placed {
             );
             gpu.check(pixels)?;
         }
-        let [widest, _, images] = self.contrast.size;
+        let [_, _, images] = self.contrast.size;
         let dim = CubeDim::new_1d(colour::SUMMING);
         colour::sums::launch(
             client,
@@ -166,11 +171,7 @@ impl Placed {
         gpu.check(pixels)?;
         colour::contrast::launch(
             client,
-            CubeCount::Static(
-                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
-                images,
-                1,
-            ),
+            along(self.contrast.size),
             dim,
             words.arg(),
             hues(),
@@ -179,7 +180,7 @@ impl Placed {
             zero,
         );
         gpu.check(pixels)?;
-        let [widest, _, images] = self.levels.size;
+        let [_, _, images] = self.levels.size;
         colour::count::launch(
             client,
             CubeCount::Static(images, 1, 1),
@@ -202,11 +203,7 @@ impl Placed {
         gpu.check(pixels)?;
         colour::look_up::launch(
             client,
-            CubeCount::Static(
-                widest.div_ceil(colour::SUMMING).min(colour::MOST_CUBES),
-                images,
-                1,
-            ),
+            along(self.levels.size),
             dim,
             words.arg(),
             hues(),

@@ -109,6 +109,7 @@ struct Driver {
 }
 
 /// A stream, which waits for the default stream unless it was made not to.
+#[derive(Clone, Copy)]
 struct Stream {
     device: usize,
     waits_for_default: bool,
@@ -126,6 +127,7 @@ struct Event {
 
 /// A stream whose work is recorded for a graph and not done.
 struct Capture {
+    stream: Stream,
     mode: CaptureMode,
     /// Who began it.
     thread: ThreadId,
@@ -229,59 +231,66 @@ impl Driver {
     }
 
     /// Refuses what a capture forbids this thread by its mode. NVIDIA names no whole list, so here it is all that allocates, frees,
-    /// loads, waits or asks. The capture is lost then.
+    /// loads, waits or asks.
     fn permit(&mut self, what: &str) -> Answer<()> {
         let thread = std::thread::current().id();
-        let forbids = |capture: &Capture| match (MODE.get(), capture.mode) {
+        let forbids = |_, capture: &Capture| match (MODE.get(), capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
             (CaptureMode::Global, CaptureMode::Global) => true,
             _ => capture.thread == thread,
         };
-        let name = std::thread::current().name().unwrap_or("no name").to_owned();
-        let why = format!(
-            "{what} in the thread {name}, whose mode is {:?}, while a stream is recorded for a graph",
-            MODE.get()
-        );
-        let forbidding = self.captures.values_mut().filter(|capture| forbids(capture));
-        lose(forbidding, Status::CAPTURE_UNSUPPORTED, why)
+        self.unless_captured(forbids, Status::CAPTURE_UNSUPPORTED, || {
+            let name = std::thread::current().name().unwrap_or("no name").to_owned();
+            format!(
+                "{what} in the thread {name}, whose mode is {:?}, while a stream is recorded for a graph",
+                MODE.get()
+            )
+        })
     }
 
-    /// Refuses what conflicts with a capture in every mode (CUDA Programming Guide, "Prohibited and Unhandled Operations"):
-    /// waiting for a stream that is recorded, or for a device with one.
-    fn permit_waiting(&mut self, is_waited_for: impl Fn(u64, &Stream) -> bool) -> Answer<()> {
-        let Driver {
-            captures, streams, ..
-        } = self;
-        let waited = captures
-            .iter_mut()
-            .filter(|(stream, _)| is_waited_for(**stream, &streams[stream]));
-        let why = "waiting for what is recorded for a graph and not done".to_owned();
-        lose(
-            waited.map(|(_, capture)| capture),
-            Status::CAPTURE_UNSUPPORTED,
-            why,
-        )
+    /// Refuses to wait for a stream that is recorded, or for a device with one, in every mode (CUDA Programming Guide,
+    /// "Prohibited and Unhandled Operations").
+    fn permit_waiting(&mut self, is_waited_for: impl Fn(u64, &Capture) -> bool) -> Answer<()> {
+        self.unless_captured(is_waited_for, Status::CAPTURE_UNSUPPORTED, || {
+            "waiting for what is recorded for a graph and not done".to_owned()
+        })
     }
 
-    /// Refuses the default stream while a stream is recorded that waits for it.
-    fn permit_default(&mut self, device: usize) -> Answer<()> {
-        let Driver {
-            captures, streams, ..
-        } = self;
-        let bound = captures.iter_mut().filter(|(stream, _)| {
-            let stream = &streams[stream];
-            stream.device == device && stream.waits_for_default
-        });
-        let why = "the default stream, for which a stream waits that is recorded for a graph".to_owned();
-        lose(bound.map(|(_, capture)| capture), Status::CAPTURE_IMPLICIT, why)
+    /// Refuses where captures conflict with a call, by their streams' handles and themselves. Those are lost then.
+    fn unless_captured(
+        &mut self,
+        conflicts: impl Fn(u64, &Capture) -> bool,
+        status: Status,
+        why: impl FnOnce() -> String,
+    ) -> Answer<()> {
+        let captures = self.captures.iter_mut();
+        let mut lost = captures
+            .filter(|(stream, capture)| conflicts(**stream, capture))
+            .peekable();
+        if lost.peek().is_none() {
+            return Ok(());
+        }
+        let why = why();
+        for (_, capture) in lost {
+            capture.lost.get_or_insert_with(|| why.clone());
+        }
+        refuse(status, why)
     }
 
     /// The device of a stream, which need not be current; of the default stream it is.
     fn stream(&mut self, stream: u64) -> Answer<&mut Device> {
         let index = self.device_of(stream)?;
-        if stream == 0 {
-            self.permit_default(index)?;
-        }
+        // While a stream is recorded that waits for it, the default stream is nobody's.
+        let is_bound = |_, capture: &Capture| {
+            let Stream {
+                device,
+                waits_for_default,
+            } = capture.stream;
+            stream == 0 && device == index && waits_for_default
+        };
+        self.unless_captured(is_bound, Status::CAPTURE_IMPLICIT, || {
+            "the default stream, for which a stream waits that is recorded for a graph".to_owned()
+        })?;
         self.working(index)
     }
 
@@ -304,16 +313,6 @@ impl Driver {
             },
         }
     }
-}
-
-/// Ends captures with the reason, and refuses; permits where there are none.
-fn lose<'a>(captures: impl Iterator<Item = &'a mut Capture>, status: Status, why: String) -> Answer<()> {
-    let mut answer = Ok(());
-    for capture in captures {
-        capture.lost.get_or_insert(why.clone());
-        answer = refuse(status, &*why);
-    }
-    answer
 }
 
 /// The device whose context is current.

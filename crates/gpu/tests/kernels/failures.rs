@@ -295,24 +295,35 @@ fn each_of_two_devices_is_used_as_what_it_is() {
     );
 }
 
-/// What NVRTC has made of all kernels of an epoch, of the augmentations and of packed images.
-fn kernels() -> Vec<String> {
-    let folder = std::env::temp_dir().join(format!("stokehold-ptx-{}", std::process::id()));
-    let kept = folder.to_str().expect("a path in UTF-8");
-    run("cuda:0", &[("CUDA_ON_CPU_PTX", kept)], &[]);
-    // The kernels of augmentation are those of other tests of this program.
+/// A folder for PTX.
+fn ptx_folder(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("stokehold-{name}-{}", std::process::id()))
+}
+
+/// What NVRTC makes of the kernels of tests of this program, beside what is in the folder, which is removed.
+fn ptx_of(tests: &[&str], folder: &Path) -> BTreeSet<String> {
     let tests = Command::new(std::env::current_exe().expect("this program"))
-        .args(["augment::", "packed::packed_images", "--test-threads=2"])
-        .env("CUDA_ON_CPU_PTX", kept)
+        .args(tests)
+        .arg("--test-threads=2")
+        .env("CUDA_ON_CPU_PTX", folder)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let files = std::fs::read_dir(&folder).expect("a folder");
+    let files = std::fs::read_dir(folder).expect("a folder");
     let texts = files.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("PTX"));
-    let texts = texts.collect::<BTreeSet<_>>();
-    std::fs::remove_dir_all(&folder).expect("a folder");
+    let texts = texts.collect();
+    std::fs::remove_dir_all(folder).expect("a folder");
     assert!(tests.expect("a process").success());
-    texts.into_iter().collect()
+    texts
+}
+
+/// What NVRTC makes of all kernels of an epoch, of the augmentations and of packed images.
+fn kernels() -> BTreeSet<String> {
+    let folder = ptx_folder("ptx");
+    let kept = folder.to_str().expect("a path in UTF-8");
+    run("cuda:0", &[("CUDA_ON_CPU_PTX", kept)], &[]);
+    // The kernels of augmentation are those of other tests.
+    ptx_of(&["augment::", "packed::packed_images"], &folder)
 }
 
 /// Sums of products are only `fused`'s bits if no compiler merges them: neither NVRTC, which makes PTX, nor the driver, which makes
@@ -410,19 +421,8 @@ fn packed_images_are_read_by_warps() {
     if !is_stand_in() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("stokehold-warps-{}", std::process::id()));
-    let tests = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "packed::packed_images_jpegs_and_pngs_share_a_batch"])
-        .env("CUDA_ON_CPU_PTX", &folder)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let texts: Vec<String> = std::fs::read_dir(&folder)
-        .expect("a folder")
-        .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("PTX"))
-        .collect();
-    std::fs::remove_dir_all(&folder).expect("a folder");
-    assert!(tests.expect("a process").success());
+    let test = "packed::packed_images_jpegs_and_pngs_share_a_batch";
+    let texts = ptx_of(&["--exact", test], &ptx_folder("warps"));
     let mut all = String::new();
     for kernel in ["types", "tokens", "first"] {
         let entry = format!(".entry {kernel}_");

@@ -2,8 +2,7 @@
 
 use super::{
     Answer, CURRENT, Capture, CaptureMode, Event, FIRST_CONTEXT, Locked, MODE, SHARED, SHARED_OPT_IN, Side,
-    Status, Stream, allocate, answered, asked, copy, current, function, init, launch, load, lose, refuse,
-    said,
+    Status, Stream, allocate, answered, asked, copy, current, function, init, launch, load, refuse, said,
 };
 use crate::memory::Range;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -220,7 +219,7 @@ entries! {
         driver.permit("waiting for the device")?;
         driver.device()?;
         let device = current()?;
-        driver.permit_waiting(|_, stream| stream.device == device)?;
+        driver.permit_waiting(|_, capture| capture.stream.device == device)?;
         for event in driver.events.values_mut().filter(|event| event.device == device) {
             event.pending = 0;
         }
@@ -297,11 +296,13 @@ entries! {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream as u64)?;
-        if stream.is_null() || driver.captures.contains_key(&(stream as u64)) {
-            return refuse(Status::INVALID_VALUE, "it is recorded already, or the default stream, which cannot be");
-        }
+        let handle = stream as u64;
+        let stream = match driver.streams.get(&handle) {
+            Some(stream) if !driver.captures.contains_key(&handle) => *stream,
+            _ => return refuse(Status::INVALID_VALUE, "it is recorded already, or the default stream, which cannot be"),
+        };
         let thread = std::thread::current().id();
-        driver.captures.insert(stream as u64, Capture { mode, thread, lost: None });
+        driver.captures.insert(handle, Capture { stream, mode, thread, lost: None });
         Ok(())
     }
 
@@ -385,9 +386,9 @@ entries! {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.permit("asking for an event")?;
-        if let Some(stream) = driver.event(event as u64)?.captured {
+        if let Some(captured) = driver.event(event as u64)?.captured {
             let why = "the event is part of a graph";
-            lose(driver.captures.get_mut(&stream).into_iter(), Status::CAPTURED_EVENT, why.to_owned())?;
+            driver.unless_captured(|stream, _| stream == captured, Status::CAPTURED_EVENT, || why.to_owned())?;
             return refuse(Status::CAPTURED_EVENT, why);
         }
         let event = driver.event(event as u64)?;
