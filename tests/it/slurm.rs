@@ -10,7 +10,7 @@ use std::process::Output;
 use serde_json::Value;
 use stokehold_untested::needs;
 
-use cluster::{Cluster, until};
+use cluster::{Cluster, free_ports, until};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -373,11 +373,7 @@ fn two_nodes_share_a_transform() {
 fn a_heterogeneous_job_has_its_batches_from_another_node() {
     let Some(cluster) = Cluster::start() else { return };
     fine(&cluster.stokehold(&["dataset", "synth", "data", "--images", "60", "--classes", "2"]));
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let [port] = free_ports();
     let program = env!("CARGO_BIN_EXE_stokehold");
     cluster.write(
         "het.sh",

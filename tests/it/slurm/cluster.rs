@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
@@ -75,17 +75,14 @@ impl Cluster {
         let key = dir.join("munge/key");
         fs::write(&key, [7; 1024]).unwrap();
         only_me(&key, 0o400);
-        let ports: Vec<TcpListener> = (0..3)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let port = |number: usize| ports[number].local_addr().unwrap().port();
+        let [controller, n1, n2] = free_ports();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let (host, at) = (host.trim(), dir.display());
         let socket = dir.join("munge/socket");
         fs::write(
             dir.join("slurm.conf"),
             format!(
-                "ClusterName=test\nSlurmctldHost={host}\nSlurmctldPort={ctl}\nSlurmUser=root\nSlurmdUser=root\n\
+                "ClusterName=test\nSlurmctldHost={host}\nSlurmctldPort={controller}\nSlurmUser=root\nSlurmdUser=root\n\
                  AuthType=auth/munge\nAuthInfo=socket={socket},cred_expire=5\nCredType=cred/munge\nStateSaveLocation={at}/state\n\
                  SlurmdSpoolDir={at}/spool-%n\nSlurmctldPidFile={at}/ctld.pid\nSlurmdPidFile={at}/slurmd-%n.pid\n\
                  SlurmctldLogFile={at}/ctld.log\nSlurmdLogFile={at}/slurmd-%n.log\nSlurmdParameters=config_overrides\n\
@@ -95,14 +92,10 @@ impl Cluster {
                  NodeName=n1 NodeHostname={host} Port={n1} CPUs=2 State=UNKNOWN\n\
                  NodeName=n2 NodeHostname={host} Port={n2} CPUs=2 State=UNKNOWN\n\
                  PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP\n",
-                ctl = port(0),
-                n1 = port(1),
-                n2 = port(2),
                 socket = socket.display(),
             ),
         )
         .unwrap();
-        drop(ports);
         let munge = dir.join("munge");
         let file = |name: &str| munge.join(name).display().to_string();
         let mut munged = self.command("munged");
@@ -197,6 +190,21 @@ fn succeeds(command: &mut Command) {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
     assert!(output.status.success(), "{command:?}: {said}");
+}
+
+/// Ports for daemons that bind them later, and again when they are restarted. They lie below the range from which Linux
+/// gives ports to whoever asks for any, so that none of the sockets on this machine takes one in between.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let end: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(end > 10_000, "Linux gives ports from {end} on");
+    // Another process that looks for ports begins elsewhere.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let first = 5_000 + (now.subsec_micros() % u32::from(end - 5_000)) as u16;
+    let mut free = (first..end)
+        .chain(5_000..first)
+        .filter(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok());
+    std::array::from_fn(|_| free.next().expect("a free port"))
 }
 
 /// Polls until something is so.
