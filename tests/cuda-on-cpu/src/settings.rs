@@ -97,13 +97,17 @@ impl Settings {
             }
         };
         let memory = number("CUDA_ON_CPU_MEMORY", 8 << 30)?;
+        let workers = number("CUDA_ON_CPU_WORKERS", 2)?;
+        if !(1..=256).contains(&workers) {
+            return Err(format!("CUDA_ON_CPU_WORKERS={workers}: it is 1 to 256"));
+        }
         let some = |number: u64| (number > 0).then_some(number);
         Ok(Settings {
             capabilities: capabilities
                 .ok_or("CUDA_ON_CPU_SM: it is a list of compute capabilities, such as 80,90")?,
             driver: driver.ok_or("CUDA_ON_CPU_DRIVER: it is a version of CUDA, such as 12.8")?,
             order,
-            workers: number("CUDA_ON_CPU_WORKERS", 2)?.clamp(1, 256) as usize,
+            workers: workers as usize,
             memory,
             limit: number("CUDA_ON_CPU_LIMIT", memory)?,
             refuse: some(number("CUDA_ON_CPU_REFUSE", 0)?),
@@ -157,6 +161,8 @@ mod tests {
             ("CUDA_ON_CPU_DRIVER", "12"),
             ("CUDA_ON_CPU_ORDER", "random"),
             ("CUDA_ON_CPU_MEMORY", "8G"),
+            ("CUDA_ON_CPU_WORKERS", "0"),
+            ("CUDA_ON_CPU_WORKERS", "257"),
             ("CUDA_ON_CPU_FAULT", "-1"),
             ("CUDA_ON_CPU_PENDING", "some"),
         ] {
