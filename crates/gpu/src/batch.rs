@@ -323,6 +323,7 @@ impl Batcher {
             blocks,
             plane_bytes,
             pixels,
+            axes,
             stages,
             emits,
             ..
@@ -332,6 +333,7 @@ impl Batcher {
         words.records(&coded_components);
         let scans_at = scans.place(&mut words);
         let groups_at = groups.place(&mut words);
+        let axes = axes.place(&mut words);
         let stages: Vec<_> = stages.into_iter().map(|stage| stage.place(&mut words)).collect();
         let emits = words.records(&emits);
         let words = gpu.create(words.0);
@@ -365,6 +367,7 @@ impl Batcher {
             gpu.transform(&words, &coefficients, &planes)?;
         }
         let pixels = gpu.empty(pixels as usize, 4);
+        gpu.find_windows(&words, &axes, &pixels)?;
         for stage in stages {
             stage.launch(gpu, &words, &planes, &pixels)?;
         }

@@ -3,7 +3,7 @@
 use crate::client::Gpu;
 use crate::coefficients::Coefficients;
 use crate::kernels::gather::Way;
-use crate::kernels::{colour, decode, gather, surroundings};
+use crate::kernels::{colour, decode, gather, surroundings, windows};
 use crate::layout::{Grid, Launches};
 use crate::queue::Buffer;
 use crate::words::Words;
@@ -16,7 +16,7 @@ pub(crate) const MOST_COUNTED: usize = 65535;
 impl Gpu {
     /// Unpacks blocks.
     pub(crate) fn unpack(&self, words: &Buffer, coefficients: &Coefficients) -> Result<(), ServerError> {
-        for (table, count) in countable(coefficients.records, coefficients.packed) {
+        for (table, count) in countable::<{ decode::RECORD }>(coefficients.records, coefficients.packed) {
             decode::unpack::launch(
                 &self.client,
                 CubeCount::Static(coefficients.most.div_ceil(decode::UNPACKED), count, 1),
@@ -37,7 +37,7 @@ impl Gpu {
         coefficients: &Coefficients,
         planes: &Buffer,
     ) -> Result<(), ServerError> {
-        for (table, count) in countable(coefficients.records, coefficients.count) {
+        for (table, count) in countable::<{ decode::RECORD }>(coefficients.records, coefficients.count) {
             decode::transform::launch(
                 &self.client,
                 CubeCount::Static(coefficients.most.div_ceil(decode::TRANSFORMED), count, 1),
@@ -51,18 +51,34 @@ impl Gpu {
         }
         Ok(())
     }
+
+    /// Finds the windows of upright resampling.
+    pub(crate) fn find_windows(
+        &self,
+        words: &Buffer,
+        axes: &PlacedGrid,
+        pixels: &Buffer,
+    ) -> Result<(), ServerError> {
+        let [positions, _, count] = axes.size;
+        for (table, count) in countable::<{ windows::AXIS }>(axes.records, count) {
+            windows::windows::launch(
+                &self.client,
+                CubeCount::Static(positions.div_ceil(windows::POSITIONS), count, 1),
+                CubeDim::new_1d(windows::POSITIONS),
+                words.arg(),
+                pixels.arg(),
+                table,
+            );
+            self.check(pixels)?;
+        }
+        Ok(())
+    }
 }
 
-/// Splits records of components into ranges that fit one dimension of a launch: the start and the length of
-/// each.
-fn countable(table: u32, count: u32) -> impl Iterator<Item = (u32, u32)> {
+/// Splits records of `N` words into ranges that fit one dimension of a launch: the place and the length of each.
+fn countable<const N: u32>(table: u32, count: u32) -> impl Iterator<Item = (u32, u32)> {
     let firsts = (0..count).step_by(MOST_COUNTED);
-    firsts.map(move |first| {
-        (
-            table + decode::RECORD * first,
-            (count - first).min(MOST_COUNTED as u32),
-        )
-    })
+    firsts.map(move |first| (table + N * first, (count - first).min(MOST_COUNTED as u32)))
 }
 
 /// [`Launches`] whose records have been placed among the words.
@@ -80,13 +96,13 @@ pub(crate) struct Placed {
 
 /// The place of a [`Grid`]'s records, and the size of a launch: the largest width and height, and the number
 /// of images.
-struct PlacedGrid {
+pub(crate) struct PlacedGrid {
     records: u32,
     size: [u32; 3],
 }
 
 impl<const N: usize> Grid<N> {
-    fn place(&self, words: &mut Words) -> PlacedGrid {
+    pub fn place(&self, words: &mut Words) -> PlacedGrid {
         PlacedGrid {
             records: words.records(&self.records),
             size: [self.width, self.height, self.records.len() as u32],

@@ -1,6 +1,7 @@
 //! The memory layout of a batch: every sample's data, tables and records, among the words that are uploaded in one piece.
 
 use crate::entropy::Scans;
+use crate::kernels::windows::AXIS;
 use crate::kernels::{colour, decode};
 use crate::packed::GroupsOfBatch;
 use crate::prepare::{
@@ -29,6 +30,8 @@ pub(crate) struct Layout {
     pub blocks: u64,
     pub plane_bytes: u64,
     pub pixels: u64,
+    /// The axes of upright resampling, in all stages.
+    pub axes: Grid<{ AXIS as usize }>,
     pub stages: Vec<Launches>,
     pub emits: Vec<[u32; 4]>,
     pub sample_type: SampleType,
@@ -100,7 +103,7 @@ impl<const N: usize> Grid<N> {
         self.records.as_flattened().len()
     }
 
-    fn push(&mut self, record: [u32; N], width: u32, height: u32) {
+    pub fn push(&mut self, record: [u32; N], width: u32, height: u32) {
         self.records.push(record);
         (self.width, self.height) = (self.width.max(width), self.height.max(height));
     }
@@ -116,7 +119,10 @@ impl Layout {
     pub fn pieces(&self) -> [u64; 7] {
         let components = self.components.len() + self.coded_components.len();
         let stages: usize = self.stages.iter().map(Launches::words).sum();
-        let records = decode::RECORD as usize * components + stages + self.emits.as_flattened().len();
+        let records = decode::RECORD as usize * components
+            + self.axes.words()
+            + stages
+            + self.emits.as_flattened().len();
         let [of_scans, states] = self.scans.pieces();
         let [of_groups, scratch] = self.groups.pieces();
         [
@@ -257,8 +263,9 @@ impl Layout {
 
     /// Places a stage. Returns the place of its result among the pixels.
     fn stage(&mut self, number: usize, stage: &PreparedStage, source: u32, held: u32) -> u32 {
-        let program = self.words.here();
-        self.words.copy(&stage.program);
+        let program = stage
+            .program
+            .place(&mut self.words, &mut self.axes, &mut self.pixels);
         let (width, height) = (stage.width, stage.height);
         let pixels = width * height;
         let out = self.pixels as u32;

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! It executes the plan of `fused` with the same random draws, and gives the same numbers **to the bit**, by
-//! construction: everything that `fused` computes in floating point (the samples and weights of a pixel, the
-//! pixels outside of a rotation, the number for a byte) is computed on the host by the same code
-//! ([`DevicePlan`](stokehold_pipeline::DevicePlan)) and uploaded as tables. The device does `fused`'s integer
+//! construction: everything that `fused` computes in floating point (the samples and weights of a pixel that is not bilinear
+//! along rows and columns, the pixels outside of a rotation, the number for a byte) is computed on the host by the same
+//! code ([`DevicePlan`](stokehold_pipeline::DevicePlan)) and uploaded as tables. The device does `fused`'s integer
 //! arithmetic, and a few products of floats that are kept from being fused with sums.
 //!
 //! # On the CPU
@@ -42,7 +42,8 @@
 //!    (`entropy`), packed images by a warp a group, without synchronising (`packed`).
 //! 2. **Samples**. Each block is dequantised and transformed into its component's plane, 8, 4, 2 or 1 samples
 //!    per side depending on the plan's scale, with the same bits as in crate jpeg.
-//! 3. **Geometry** (`kernels::gather`). One launch makes all pixels of all images: each is mapped back
+//! 3. **Geometry** (`kernels::gather`). Windows along rows and columns are found first (`kernels::windows`): which samples
+//!    a row or column of the result is made of, and their weights. One launch makes all pixels of all images: each is mapped back
 //!    through all of the plan's flips, crops, rotations and resizes, and gathers its window. An upright map
 //!    samples Y, Cb and Cr directly and converts the result to colour; a turned one makes the pixels of its
 //!    window as libjpeg would. No image is written at the size of the file, unless the pipeline first asks

@@ -4,7 +4,7 @@ use crate::Decode;
 use crate::entropy::Scan;
 use crate::kernels::gather::Way;
 use crate::packed::{DeviceTables, Groups};
-use crate::words::program;
+use crate::words::{Program, program};
 use std::mem;
 use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling, is_packed};
@@ -65,7 +65,7 @@ impl Prepared {
             }
             PreparedSource::Pixels(pixels) => pixels.data.len() / 4,
         };
-        let programs = self.stages.iter().map(|stage| stage.program.len());
+        let programs = self.stages.iter().map(|stage| stage.program.words());
         source + programs.sum::<usize>()
     }
 
@@ -166,7 +166,7 @@ pub(crate) struct PreparedStage {
     pub height: u32,
     pub kind: StageKind,
     pub points: u32,
-    pub program: Vec<u32>,
+    pub program: Program,
 }
 
 /// The kind of launch for a stage.

@@ -1,6 +1,8 @@
 //! The buffer of words with all parameters of the kernels. The kernels' modules define the layout.
 
-use stokehold_pipeline::{DeviceWork, Pointwise, Resample, ResampleMap, Taps, TurnedAxis};
+use crate::kernels::windows::AXIS;
+use crate::layout::Grid;
+use stokehold_pipeline::{DeviceWork, Pointwise, Resample, ResampleMap, TurnedAxis, UprightAxis};
 
 /// Words of a batch.
 #[derive(Debug, Default)]
@@ -53,11 +55,59 @@ impl Words {
     }
 }
 
-/// The program of a stage; places count from its first word.
-pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], height: u32) -> Vec<u32> {
-    let mut words = Words::default();
+/// The program of a stage, before its place is known.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// Places count from the first word.
+    words: Vec<u32>,
+    /// The axes of upright resampling, whose tables are not placed yet. In the words are their numbers.
+    axes: Vec<[u32; AXIS as usize]>,
+}
+
+/// Where the tables of each channel across and down are in a program.
+const TABLES: std::ops::Range<usize> = 4..10;
+/// Of the words of an axis: where its table goes, the places that a sample spans, and where a table is that was found.
+const PLACE: usize = 0;
+const RATIO: usize = 3;
+const FOUND: usize = 4;
+
+impl Program {
+    /// The number of words in a batch.
+    pub fn words(&self) -> usize {
+        self.words.len() + self.axes.as_flattened().len()
+    }
+
+    /// Adds the program to the words, and its axes to `axes`. Tables are placed among the pixels, of which `pixels` are taken.
+    /// Returns its place.
+    pub fn place(&self, words: &mut Words, axes: &mut Grid<{ AXIS as usize }>, pixels: &mut u64) -> u32 {
+        let here = words.here();
+        words.copy(&self.words);
+        let places = self.axes.iter().map(|axis| {
+            let (mut axis, place) = (*axis, *pixels as u32);
+            let [_, positions, taps, ..] = axis;
+            axis[PLACE] = place;
+            if axis[RATIO] == 0 {
+                axis[FOUND] += here;
+            }
+            axes.push(axis, positions, 1);
+            *pixels += 2 + u64::from(positions) * (1 + u64::from(taps));
+            place
+        });
+        let places: Vec<u32> = places.collect();
+        if !places.is_empty() {
+            for number in &mut words.0[here as usize..][TABLES] {
+                *number = places[*number as usize];
+            }
+        }
+        here
+    }
+}
+
+/// The program of a stage.
+pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], height: u32) -> Program {
+    let (mut words, mut axes) = (Words::default(), Vec::new());
     match work {
-        DeviceWork::Resample(resample) => resampling(&mut words, resample, points, height),
+        DeviceWork::Resample(resample) => axes = resampling(&mut words, resample, points, height),
         DeviceWork::Contrast { .. }
         | DeviceWork::Levels { .. }
         | DeviceWork::Sharpen { .. }
@@ -76,7 +126,8 @@ pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], height: u32) -> V
             words.extend(table.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)));
         }
     }
-    words.0
+    let words = words.0;
+    Program { words, axes }
 }
 
 /// Where a program's point operations begin.
@@ -104,15 +155,14 @@ fn points(words: &mut Words, points: &[Pointwise]) {
     }
 }
 
-fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], height: u32) {
+/// Returns the axes of an upright one.
+fn resampling(
+    words: &mut Words,
+    resample: &Resample,
+    points: &[Pointwise],
+    height: u32,
+) -> Vec<[u32; AXIS as usize]> {
     let Resample { map, fills, inside } = resample;
-    if let ResampleMap::Upright(tables) = map {
-        let taps = tables.across.iter().chain(&tables.down);
-        let of_taps: usize = taps.map(|taps| 2 + taps.starts.len() + taps.weights.len()).sum();
-        words
-            .0
-            .reserve(10 + fills.len() + 2 * inside.len() + 2 * points.len() + of_taps);
-    }
     words.extend([fills.len() as u32, 0, points.len() as u32, 0]);
     words.extend([0; 6]);
     words.0[1] = words.here();
@@ -126,12 +176,14 @@ fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], heig
     self::points(words, points);
     match map {
         ResampleMap::Upright(tables) => {
-            let across: Vec<u32> = tables.across.iter().map(|taps| axis(words, taps)).collect();
-            let down: Vec<u32> = tables.down.iter().map(|taps| axis(words, taps)).collect();
-            for c in 0..3 {
-                words.0[4 + c] = across[tables.across_of[c]];
-                words.0[7 + c] = down[tables.down_of[c]];
+            let down = tables.across.len();
+            let numbers = tables.across_of.into_iter();
+            let numbers = numbers.chain(tables.down_of.map(|number| down + number));
+            for (word, number) in words.0[TABLES].iter_mut().zip(numbers) {
+                *word = number as u32;
             }
+            let axes = tables.across.iter().chain(&tables.down);
+            return axes.map(|axis| upright_axis(words, axis)).collect();
         }
         ResampleMap::Turned(tables) => {
             words.0[4] = turned_axis(words, &tables.across);
@@ -142,14 +194,28 @@ fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], heig
             words.extend((0..rows).map(|v| last.map_or(0, |inside| inside[v].0)));
         }
     }
+    Vec::new()
 }
 
-fn axis(words: &mut Words, taps: &Taps) -> u32 {
-    let here = words.here();
-    words.extend([taps.taps as u32, taps.starts.len() as u32]);
-    words.extend(taps.starts.iter().copied());
-    words.weights(&taps.weights);
-    here
+/// The words of an axis; windows that were found are added to those of the program.
+fn upright_axis(words: &mut Words, axis: &UprightAxis) -> [u32; AXIS as usize] {
+    let mut record = Words(Vec::with_capacity(AXIS as usize));
+    match axis {
+        UprightAxis::Found(taps) => {
+            record.extend([0, taps.starts.len() as u32, taps.taps as u32, 0, words.here()]);
+            record.0.resize(AXIS as usize, 0);
+            words.copy(&taps.starts);
+            words.weights(&taps.weights);
+        }
+        UprightAxis::Triangles(axis) => {
+            record.extend([0, axis.count, axis.taps, axis.ratio]);
+            record.long(axis.slope);
+            record.long(axis.start);
+            record.extend([axis.support, axis.low, axis.high, axis.most]);
+            record.extend([axis.origin, axis.samples, axis.bits]);
+        }
+    }
+    std::array::from_fn(|i| record.0[i])
 }
 
 fn turned_axis(words: &mut Words, axis: &TurnedAxis) -> u32 {
@@ -160,4 +226,93 @@ fn turned_axis(words: &mut Words, axis: &TurnedAxis) -> u32 {
     axis.start.iter().for_each(|&start| words.long(start));
     words.weights(&axis.weights);
     here
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cubecl::prelude::*;
+    use proptest::prelude::*;
+    use stokehold_pipeline::{Taps, Triangles, UprightTables};
+
+    /// Bilinear axes with every kind of chroma, that shrink and grow, mirrored, and partly outside of their source.
+    fn triangles() -> impl Strategy<Value = Triangles> {
+        let scale = prop_oneof![0.01f64..4.0, 0.01f64..64.0, (1u32..64).prop_map(f64::from)];
+        let sizes = (0u32..500, 1u32..700, 1u32..300);
+        let bits = prop_oneof![Just(13u32), Just(15)];
+        (scale, -100.0f64..100.0, any::<bool>(), sizes, 1u32..5, bits).prop_map(
+            |(scale, offset, mirrored, (low, places, count), ratio, bits)| {
+                let fixed = |number: f64| (number * (1u64 << 40) as f64) as i64;
+                let high = low + places;
+                let support = (scale.max(1.0) * 65536.0) as u32;
+                let most = (2 * support).div_ceil(1 << 16) + 1;
+                let (origin, samples) = (low / ratio, high.div_ceil(ratio) - low / ratio);
+                let taps = match ratio {
+                    1 => most,
+                    2 => most / 2 + 2,
+                    ratio => (most - 1) / ratio + 2,
+                };
+                Triangles {
+                    slope: fixed(if mirrored { -scale } else { scale }),
+                    start: fixed(offset + f64::from(if mirrored { high } else { low })),
+                    support,
+                    low,
+                    high,
+                    most,
+                    count,
+                    ratio,
+                    origin,
+                    samples,
+                    taps: taps.min(samples),
+                    bits,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 8, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_window_is_found_as_the_cpu_finds_it(axes in prop::collection::vec((triangles(), any::<bool>()), 30)) {
+            let Some(gpu) = crate::tested::gpu() else { return Ok(()) };
+            let (mut words, mut grid, mut pixels) = (Words(vec![7; 5]), Grid::default(), 3);
+            let mut expected = Vec::new();
+            for (axis, found) in axes {
+                let taps = axis.taps();
+                let axis = match found {
+                    true => UprightAxis::Found(taps.clone()),
+                    false => UprightAxis::Triangles(axis),
+                };
+                let resample = Resample {
+                    map: ResampleMap::Upright(UprightTables {
+                        across: vec![axis.clone()],
+                        down: vec![axis],
+                        across_of: [0; 3],
+                        down_of: [0; 3],
+                    }),
+                    fills: Vec::new(),
+                    inside: Vec::new(),
+                };
+                let work = DeviceWork::Resample(Box::new(resample));
+                let place = program(&work, &[], 1).place(&mut words, &mut grid, &mut pixels);
+                for table in [4, 7] {
+                    expected.push((words.0[place as usize + table], taps.clone()));
+                }
+            }
+            let axes = grid.place(&mut words);
+            let buffer = gpu.empty(pixels as usize, 4);
+            gpu.find_windows(&gpu.create(words.0), &axes, &buffer).expect("a launch");
+            let found = gpu.read(&buffer).expect("the device works");
+            let found = u32::from_bytes(&found);
+            for (place, Taps { starts, weights, taps }) in expected {
+                let table = &found[place as usize..][..2 + starts.len() + weights.len()];
+                prop_assert_eq!(&table[..2], &[taps as u32, starts.len() as u32]);
+                let (own, rest) = table[2..].split_at(starts.len());
+                prop_assert_eq!(own, &starts[..]);
+                let weights: Vec<u32> = weights.iter().map(|&weight| weight as u32).collect();
+                prop_assert_eq!(rest, &weights[..]);
+            }
+        }
+    }
 }

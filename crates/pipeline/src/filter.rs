@@ -72,12 +72,14 @@ pub(crate) fn weights(interpolation: Interpolation, input: u32, output: u32) -> 
 /// many small ones would all lose the same way, and one alone would have to stand for them.
 const MOST_ROUNDED: usize = 512;
 
-/// Weights that sum to one as integers that sum to `one`, so that a flat image stays flat.
-pub(crate) fn quantize(weights: &[f64], one: i32, mut put: impl FnMut(usize, i16)) {
+/// Weights that sum to `sum` as integers that sum to `one`, so that a flat image stays flat.
+pub(crate) fn quantize(weights: &[f64], sum: f64, one: i32, mut put: impl FnMut(usize, i16)) {
+    // If the weights are whole numbers, their quotients are rounded as exact ones would be: see `Triangle`.
+    let scaled = |weight: &f64| weight * f64::from(one) / sum;
     if weights.len() > MOST_ROUNDED {
         let (mut sum, mut given) = (0.0, 0);
         for (i, weight) in weights.iter().enumerate() {
-            sum += weight * f64::from(one);
+            sum += scaled(weight);
             let upto = sum.round() as i32;
             put(i, (upto - given) as i16);
             given = upto;
@@ -87,7 +89,7 @@ pub(crate) fn quantize(weights: &[f64], one: i32, mut put: impl FnMut(usize, i16
     let narrow = |weight: i32| weight.min(i32::from(i16::MAX)) as i16;
     let (mut left, mut largest) = (one, (0, i32::MIN));
     for (i, weight) in weights.iter().enumerate() {
-        let scaled = weight * f64::from(one);
+        let scaled = scaled(weight);
         let value = (scaled + 0.5f64.copysign(scaled)) as i32;
         left -= value;
         if value > largest.1 {
@@ -126,7 +128,7 @@ mod tests {
             let sum: f64 = weights.iter().sum();
             let exact: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
             let mut made = vec![0i16; count];
-            quantize(&exact, 1 << 13, |i, weight| made[i] = weight);
+            quantize(&weights, sum, 1 << 13, |i, weight| made[i] = weight);
             assert_eq!(made.iter().map(|&weight| i32::from(weight)).sum::<i32>(), 1 << 13);
             // The first half weighs what it should.
             let half = |weights: &[f64]| weights[..count / 2].iter().sum::<f64>();

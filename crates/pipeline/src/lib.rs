@@ -53,7 +53,8 @@ pub use error::{ImageError, MaskError, PipelineError};
 #[doc(hidden)]
 pub use fused::{
     DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, LevelTable,
-    Lowered, Resample, ResampleMap, Taps, TurnedAxis, TurnedTables, UprightTables, stretched_below,
+    Lowered, Resample, ResampleMap, Taps, Triangles, TurnedAxis, TurnedTables, UprightAxis, UprightTables,
+    stretched_below,
 };
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use head::{Head, Stays, bake};

@@ -30,9 +30,9 @@ impl Way {
 /// the kind of upsampling (0 repeated, 1 across, 2 down, 3 both).
 ///
 /// A program has: the number and place of fills, the number and place of point operations; an upright one
-/// then has the places of each channel's weights across and down; a turned one has the places of both axes,
-/// its rows, and the place of each row's first column inside. Places count from the program's first word. A
-/// fill is its colour, and two words per row: the columns inside of it.
+/// then has the places of each channel's tables across and down, among the pixels ([`windows`](super::windows)); a turned
+/// one has the places of both axes, its rows, and the place of each row's first column inside. Other places count from the
+/// program's first word. A fill is its colour, and two words per row: the columns inside of it.
 ///
 /// `records` has five words for each image, which `CUBE_POS_Z` indexes: width, height, the place of the
 /// result among the pixels, the place of the program, the place of the source.
@@ -72,7 +72,7 @@ pub(crate) fn resample(
         }
         if filled == 0 {
             if comptime!(way == Way::Apart) {
-                pixel = upright_apart(words, planes, program, source, u, v);
+                pixel = upright_apart(words, planes, pixels, program, source, u, v);
             } else if comptime!(way == Way::Upright) {
                 pixel = upright(words, planes, pixels, program, source, u, v);
             } else {
@@ -196,7 +196,8 @@ struct RowSums {
     blue: i32,
 }
 
-/// The sums over `taps` pixels from (`x`, `y`) on, whose weights begin at word `weights`.
+/// The sums over `taps` pixels from (`x`, `y`) on, whose weights begin at `weights`: among the pixels where they were
+/// `found` by the device, else among the words.
 #[cube]
 fn row_sums(
     words: &[u32],
@@ -207,12 +208,17 @@ fn row_sums(
     y: u32,
     weights: u32,
     taps: u32,
+    #[comptime] found: bool,
 ) -> RowSums {
     let mut red = 64i32;
     let mut green = 64i32;
     let mut blue = 64i32;
     for i in 0..taps {
-        let weight = signed(words, weights + i);
+        let weight = if comptime!(found) {
+            i32::reinterpret(held(pixels, weights + i))
+        } else {
+            signed(words, weights + i)
+        };
         let pixel = source_pixel(words, planes, pixels, source, x + i, y);
         red += weight * channel(pixel, 0u32);
         green += weight * channel(pixel, 1u32);
@@ -225,8 +231,7 @@ fn row_sums(
     }
 }
 
-/// Along rows and columns of pixels. A table of weights has: weights per position, positions, each one's
-/// first sample, the weights.
+/// Along rows and columns of pixels.
 #[cube]
 fn upright(
     words: &[u32],
@@ -237,20 +242,25 @@ fn upright(
     u: u32,
     v: u32,
 ) -> u32 {
-    let across = program + word(words, program + 4);
-    let down = program + word(words, program + 7);
-    let taps_x = word(words, across);
-    let taps_y = word(words, down);
-    let x = word(words, across + 2 + u);
-    let y = word(words, down + 2 + v);
-    let weights_x = across + 2 + word(words, across + 1) + u * taps_x;
-    let weights_y = down + 2 + word(words, down + 1) + v * taps_y;
+    let across = window(pixels, word(words, program + 4), u);
+    let down = window(pixels, word(words, program + 7), v);
     let mut red = 0i32;
     let mut green = 0i32;
     let mut blue = 0i32;
-    for j in 0..taps_y {
-        let row = row_sums(words, planes, pixels, source, x, y + j, weights_x, taps_x);
-        let weight = signed(words, weights_y + j);
+    for j in 0..down.taps {
+        let y = down.start + j;
+        let row = row_sums(
+            words,
+            planes,
+            pixels,
+            source,
+            across.start,
+            y,
+            across.weights,
+            across.taps,
+            true,
+        );
+        let weight = i32::reinterpret(held(pixels, down.weights + j));
         red = saturated(red + product(saturated(row.red), weight));
         green = saturated(green + product(saturated(row.green), weight));
         blue = saturated(blue + product(saturated(row.blue), weight));
@@ -258,15 +268,42 @@ fn upright(
     packed(byte(red), byte(green), byte(blue))
 }
 
+/// A window of a table.
+#[derive(CubeType)]
+struct Window {
+    start: u32,
+    /// The place of its weights among the pixels.
+    weights: u32,
+    taps: u32,
+}
+
+#[cube]
+fn window(pixels: &mut [u32], table: u32, position: u32) -> Window {
+    let taps = held(pixels, table);
+    Window {
+        start: held(pixels, table + 2 + position),
+        weights: table + 2 + held(pixels, table + 1) + position * taps,
+        taps,
+    }
+}
+
 /// Along rows and columns of each component's own samples, followed by the conversion to colour.
 #[cube]
-fn upright_apart(words: &[u32], planes: &[u8], program: u32, source: u32, u: u32, v: u32) -> u32 {
-    let first = component(words, planes, program, source + 4, 0u32, u, v);
+fn upright_apart(
+    words: &[u32],
+    planes: &[u8],
+    pixels: &mut [u32],
+    program: u32,
+    source: u32,
+    u: u32,
+    v: u32,
+) -> u32 {
+    let first = component(words, planes, pixels, program, source + 4, 0u32, u, v);
     let kind = word(words, source);
     let mut pixel = packed(byte(first), byte(first), byte(first));
     if kind != 1 {
-        let second = component(words, planes, program, source + 13, 1u32, u, v);
-        let third = component(words, planes, program, source + 22, 2u32, u, v);
+        let second = component(words, planes, pixels, program, source + 13, 1u32, u, v);
+        let third = component(words, planes, pixels, program, source + 22, 2u32, u, v);
         pixel = packed(byte(first), byte(second), byte(third));
         if kind == 2 {
             let cb = saturated(second - 8192);
@@ -289,24 +326,20 @@ fn upright_apart(words: &[u32], planes: &[u8], program: u32, source: u32, u: u32
 fn component(
     words: &[u32],
     planes: &[u8],
+    pixels: &mut [u32],
     program: u32,
     plane: u32,
     #[comptime] index: u32,
     u: u32,
     v: u32,
 ) -> i32 {
-    let across = program + word(words, program + 4 + index);
-    let down = program + word(words, program + 7 + index);
-    let taps_x = word(words, across);
-    let taps_y = word(words, down);
-    let x = signed(words, across + 2 + u);
-    let y = signed(words, down + 2 + v);
-    let weights_x = across + 2 + word(words, across + 1) + u * taps_x;
-    let weights_y = down + 2 + word(words, down + 1) + v * taps_y;
+    let across = window(pixels, word(words, program + 4 + index), u);
+    let down = window(pixels, word(words, program + 7 + index), v);
+    let (x, y) = (i32::reinterpret(across.start), i32::reinterpret(down.start));
     let mut value = 0i32;
-    for j in 0..taps_y {
+    for j in 0..down.taps {
         let mut sum = 64i32;
-        for i in 0..taps_x {
+        for i in 0..across.taps {
             let sample = sample(
                 words,
                 planes,
@@ -314,9 +347,10 @@ fn component(
                 x + i32::reinterpret(i),
                 y + i32::reinterpret(j),
             );
-            sum += signed(words, weights_x + i) * sample;
+            sum += i32::reinterpret(held(pixels, across.weights + i)) * sample;
         }
-        value = saturated(value + product(saturated(sum >> 7), signed(words, weights_y + j)));
+        let weight = i32::reinterpret(held(pixels, down.weights + j));
+        value = saturated(value + product(saturated(sum >> 7), weight));
     }
     value
 }
@@ -349,7 +383,7 @@ fn turned(
     let mut green = 524288i32;
     let mut blue = 524288i32;
     for j in 0..taps_y {
-        let row = row_sums(words, planes, pixels, source, x, y + j, weights_x, taps_x);
+        let row = row_sums(words, planes, pixels, source, x, y + j, weights_x, taps_x, false);
         let weight = signed(words, weights_y + j);
         red += row.red * weight;
         green += row.green * weight;
@@ -377,6 +411,6 @@ fn place(words: &[u32], axis: u32, from: u32, u: u32, v: u32) -> i32 {
 }
 
 #[cube]
-fn long(words: &[u32], at: u32) -> i64 {
+pub(crate) fn long(words: &[u32], at: u32) -> i64 {
     (i64::cast_from(signed(words, at + 1)) << i64::new(32)) | i64::cast_from(word(words, at))
 }

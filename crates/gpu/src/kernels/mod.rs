@@ -11,6 +11,7 @@ pub(crate) mod decode;
 pub(crate) mod emit;
 pub(crate) mod gather;
 pub(crate) mod surroundings;
+pub(crate) mod windows;
 
 use cubecl::prelude::*;
 

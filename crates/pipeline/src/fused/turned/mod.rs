@@ -102,10 +102,8 @@ impl Phases {
                 for (i, weight) in exact.iter_mut().enumerate() {
                     *weight = filter(interpolation, (first + i as f64) / scale.max(1.0));
                 }
-                let sum: f64 = exact.iter().sum();
-                exact.iter_mut().for_each(|weight| *weight /= sum);
             }
-            quantize(&exact, one, |i, weight| weights[i] = weight);
+            quantize(&exact, exact.iter().sum(), one, |i, weight| weights[i] = weight);
         }
     }
 

@@ -17,7 +17,7 @@ mod weights;
 use super::isa::Isa;
 use super::source::{Color, Plane, Planes};
 use crate::op::Interpolation;
-pub use tables::{Taps, UprightTables};
+pub use tables::{Taps, Triangles, UprightAxis, UprightTables};
 pub(super) use weights::Line;
 use weights::{Columns, Rows, Windows};
 

@@ -1,6 +1,6 @@
 //! Upright resampling in numbers, for another device.
 
-use super::weights::{Line, Windows};
+use super::weights::{Line, Triangle, Windows, taps_on};
 use crate::filter::quantize;
 use crate::fused::source::Side;
 use crate::fused::source::Sides;
@@ -15,16 +15,104 @@ use crate::op::Interpolation;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UprightTables {
     /// Weights along rows, 13 bits: one entry for each resolution among the channels.
-    pub across: Vec<Taps>,
+    pub across: Vec<UprightAxis>,
     /// Weights down columns, 15 bits.
-    pub down: Vec<Taps>,
+    pub down: Vec<UprightAxis>,
     /// Which entry of `across` a channel uses.
     pub across_of: [usize; 3],
     /// Which entry of `down` a channel uses.
     pub down_of: [usize; 3],
 }
 
-/// Windows of an axis.
+/// The windows of an axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UprightAxis {
+    /// As they are.
+    Found(Taps),
+    /// To be found by the device, which needs whole numbers of 64 bits.
+    Triangles(Triangles),
+}
+
+/// The windows of a bilinear axis, before they are found. For position `u`:
+///
+/// 1. The centre is `c = (slope * (2 u + 1) + 2 start + 2^24) >> 25`, in units of 2^-16 of a place.
+/// 2. Its run of places begins at `(c - support + 2^15) >> 16`, clamped to `low..high`, and ends before
+///    `(c + support + 2^15) >> 16`, clamped so that it has at least one place, at most `most`, and none from `high` on.
+/// 3. Place `p` of it weighs `max(0, support - |2^16 p + 2^15 - c|)`; if all weigh 0, the first one weighs 1.
+/// 4. A sample spans `ratio` places. The window has `taps` samples, and begins at sample `first_place / ratio`, for a ratio of
+///    2 at `floor((first_place - 1) / 2)`, less `origin`, clamped to `0..=samples - taps`. A place gives its weight to
+///    sample `place / ratio`; for a ratio of 2, three quarters to it and one to the next one on the place's side. Samples
+///    are clamped to those that are there. (A fourfold weight keeps them whole.)
+/// 5. A weight becomes `2^bits * weight / sum`, rounded half up. The first largest one takes up what is left of
+///    `2^bits`. Weights are cut off at 32767.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Triangles {
+    /// Places from position to position, in 2^-40.
+    pub slope: i64,
+    /// Where the first position begins, in 2^-40 of a place.
+    pub start: i64,
+    /// 2^-16 of a place, at most 64 places.
+    pub support: u32,
+    /// Places that may be read.
+    pub low: u32,
+    /// The end of these.
+    pub high: u32,
+    /// Places of a run.
+    pub most: u32,
+    /// Positions.
+    pub count: u32,
+    /// Places that a sample spans, at least 1.
+    pub ratio: u32,
+    /// The first sample that is there, among all of the channel.
+    pub origin: u32,
+    /// Samples that are there.
+    pub samples: u32,
+    /// Weights a position.
+    pub taps: u32,
+    /// 13 or 15.
+    pub bits: u32,
+}
+
+impl Triangles {
+    fn new(triangle: &Triangle, unit: u32, side: Side, taps: usize, bits: u32) -> Triangles {
+        Triangles {
+            slope: triangle.slope,
+            start: triangle.start,
+            support: triangle.support as u32,
+            low: triangle.bounds.0 as u32,
+            high: triangle.bounds.1 as u32,
+            most: triangle.taps as u32,
+            count: triangle.count,
+            ratio: side.pixels / unit,
+            origin: side.first,
+            samples: side.count,
+            taps: taps as u32,
+            bits,
+        }
+    }
+
+    /// The windows, as `fused` finds them.
+    pub fn taps(&self) -> Taps {
+        let triangle = Triangle {
+            slope: self.slope,
+            start: self.start,
+            support: self.support as i32,
+            count: self.count,
+            bounds: (self.low as i32, self.high as i32),
+            taps: self.most as usize,
+        };
+        let side = Side {
+            first: self.origin,
+            count: self.samples,
+            pixels: self.ratio,
+        };
+        let mut windows = Windows::default();
+        windows.set(&triangle, 1);
+        Taps::new(&windows, side, self.count, self.bits)
+    }
+}
+
+/// Windows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Taps {
     /// The first sample of each position, counted from the first that is there.
@@ -33,6 +121,25 @@ pub struct Taps {
     pub weights: Vec<i16>,
     /// Weights a position.
     pub taps: usize,
+}
+
+impl Taps {
+    fn new(windows: &Windows, side: Side, count: u32, bits: u32) -> Taps {
+        let mut taps = Taps {
+            starts: Vec::with_capacity(count as usize),
+            weights: Vec::with_capacity(count as usize * windows.taps_on(side)),
+            taps: windows.taps_on(side),
+        };
+        windows.fold(side, |start, weights, sum| {
+            let begin = taps.weights.len();
+            taps.weights.resize(begin + weights.len(), 0);
+            quantize(weights, sum, 1 << bits, |i, weight| {
+                taps.weights[begin + i] = weight;
+            });
+            taps.starts.push(start as u32);
+        });
+        taps
+    }
 }
 
 /// The weight that is 1 across, and down.
@@ -45,8 +152,8 @@ impl UprightTables {
         across: Line,
         down: Line,
     ) -> UprightTables {
-        let (across, across_of) = axis(sides.map(|s| s.0), interpolation, across, 1 << 13);
-        let (down, down_of) = axis(sides.map(|s| s.1), interpolation, down, 1 << 15);
+        let (across, across_of) = axis(sides.map(|s| s.0), interpolation, across, 13);
+        let (down, down_of) = axis(sides.map(|s| s.1), interpolation, down, 15);
         UprightTables {
             across,
             down,
@@ -57,10 +164,12 @@ impl UprightTables {
 
     /// Every pixel is one sample as it is.
     pub(in crate::fused) fn places(across: Vec<u32>, down: Vec<u32>) -> UprightTables {
-        let taps = |starts: Vec<u32>, one: i16| Taps {
-            weights: vec![one; starts.len()],
-            starts,
-            taps: 1,
+        let taps = |starts: Vec<u32>, one: i16| {
+            UprightAxis::Found(Taps {
+                weights: vec![one; starts.len()],
+                starts,
+                taps: 1,
+            })
         };
         UprightTables {
             across: vec![taps(across, ONE[0])],
@@ -71,10 +180,14 @@ impl UprightTables {
     }
 }
 
-fn axis(sides: [Side; 3], interpolation: Interpolation, line: Line, one: i32) -> (Vec<Taps>, [usize; 3]) {
+/// The windows of an axis on each different one of `sides`, and which of them each has.
+fn axis(
+    sides: [Side; 3],
+    interpolation: Interpolation,
+    line: Line,
+    bits: u32,
+) -> (Vec<UprightAxis>, [usize; 3]) {
     let unit = sides.iter().map(|side| side.pixels).min().unwrap_or(1);
-    let mut windows = Windows::default();
-    windows.along(interpolation, line, unit);
     let mut different: Vec<Side> = Vec::new();
     let of = sides.map(|side| {
         different
@@ -85,18 +198,145 @@ fn axis(sides: [Side; 3], interpolation: Interpolation, line: Line, one: i32) ->
                 different.len() - 1
             })
     });
-    let taps = different.iter().map(|side| {
-        let mut taps = Taps::default();
-        taps.starts.reserve(line.count as usize);
-        taps.weights.reserve(line.count as usize * windows.taps_on(*side));
-        windows.fold(*side, |start, weights| {
-            let begin = taps.weights.len();
-            taps.taps = weights.len();
-            taps.weights.resize(begin + weights.len(), 0);
-            quantize(weights, one, |i, weight| taps.weights[begin + i] = weight);
-            taps.starts.push(start as u32);
-        });
-        taps
-    });
-    (taps.collect(), of)
+    let axes = if let Some(triangle) = Windows::triangle(interpolation, line, unit) {
+        let triangles = |side: &Side| {
+            let taps = taps_on(triangle.taps, *side, unit);
+            UprightAxis::Triangles(Triangles::new(&triangle, unit, *side, taps, bits))
+        };
+        different.iter().map(triangles).collect()
+    } else {
+        let mut windows = Windows::default();
+        windows.along(interpolation, line, unit);
+        let found = |side: &Side| UprightAxis::Found(Taps::new(&windows, *side, line.count, bits));
+        different.iter().map(found).collect()
+    };
+    (axes, of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The window of a position as the documentation of [`Triangles`] describes it, in whole numbers alone.
+    fn documented(axis: &Triangles, position: u32) -> (u32, Vec<i16>) {
+        let number = |number: u32| i128::from(number);
+        let (slope, start) = (i128::from(axis.slope), i128::from(axis.start));
+        let (support, ratio) = (number(axis.support), number(axis.ratio));
+        let center = (slope * (2 * number(position) + 1) + 2 * start + (1 << 24)) >> 25;
+        let first = ((center - support + (1 << 15)) >> 16).clamp(number(axis.low), number(axis.high) - 1);
+        let end = ((center + support + (1 << 15)) >> 16)
+            .clamp(first + 1, number(axis.high))
+            .min(first + number(axis.most));
+        let mut weights: Vec<i128> = (first..end)
+            .map(|place| (support - ((place << 16) + (1 << 15) - center).abs()).max(0))
+            .collect();
+        if weights.iter().all(|&weight| weight == 0) {
+            weights[0] = 1;
+        }
+        let begin = match ratio {
+            2 => (first - 1).div_euclid(2),
+            ratio => first / ratio,
+        };
+        let (origin, samples) = (number(axis.origin), number(axis.samples));
+        let begin = (begin - origin).clamp(0, samples - number(axis.taps));
+        let mut window = vec![0; axis.taps as usize];
+        let mut give = |sample: i128, weight| {
+            window[((sample - origin).clamp(0, samples - 1) - begin) as usize] += weight;
+        };
+        for (place, weight) in (first..).zip(weights) {
+            let sample = place / ratio;
+            if ratio == 2 {
+                give(sample, 3 * weight);
+                give(if place % 2 == 0 { sample - 1 } else { sample + 1 }, weight);
+            } else {
+                give(sample, 4 * weight);
+            }
+        }
+        let (one, sum) = (1i128 << axis.bits, window.iter().sum::<i128>());
+        let mut whole: Vec<i128> = window
+            .iter()
+            .map(|weight| (2 * weight * one + sum) / (2 * sum))
+            .collect();
+        let left = one - whole.iter().sum::<i128>();
+        let largest = (0..whole.len()).rev().max_by_key(|&i| whole[i]).unwrap_or(0);
+        whole[largest] += left;
+        let narrow = |weight: &i128| (*weight).min(32767) as i16;
+        (begin as u32, whole.iter().map(narrow).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+        /// Crops with every kind of chroma, shrunk and grown, mirrored, partly outside, and ones whose positions lie in the middle
+        /// of places or between two: what `fused` computes with doubles is what whole numbers give.
+        #[test]
+        fn triangles_are_what_their_documentation_says(
+            (low, places) in (0u32..500, 1u32..700),
+            (scale, exact) in (0.01f64..64.0, any::<bool>()),
+            (offset, mirrored) in (-100.0f64..100.0, any::<bool>()),
+            (count, unit, sampled) in (1u32..300, 1u32..4, 1u32..5),
+            bits in prop_oneof![Just(13u32), Just(15)],
+        ) {
+            let (scale, offset) = match exact {
+                true => ((scale * 4.0).ceil() / 4.0, (offset * 2.0).round() / 2.0),
+                false => (scale, offset),
+            };
+            let high = low + places;
+            let line = Line {
+                slope: f64::from(unit) * if mirrored { -scale } else { scale },
+                start: f64::from(unit) * (offset + f64::from(if mirrored { high } else { low })),
+                count,
+                bounds: (i64::from(unit * low), i64::from(unit * high)),
+            };
+            let side = Side {
+                first: low / sampled,
+                count: high.div_ceil(sampled) - low / sampled,
+                pixels: unit * sampled,
+            };
+            let fine = Side { first: low, count: places, pixels: unit };
+            let (axes, of) = axis([fine, side, side], Interpolation::Bilinear, line, bits);
+            for axis in &axes {
+                let UprightAxis::Triangles(axis) = axis else { panic!("{axis:?} of {line:?}") };
+                let taps = axis.taps();
+                prop_assert_eq!(taps.starts.len(), count as usize);
+                for position in 0..count {
+                    let (start, weights) = documented(axis, position);
+                    prop_assert_eq!(taps.starts[position as usize], start);
+                    let own = &taps.weights[position as usize * taps.taps..][..taps.taps];
+                    prop_assert_eq!(own, &weights[..], "{:?}, position {}", axis, position);
+                }
+            }
+            prop_assert_eq!(of[0], 0);
+            // The same that the CPU computes for itself.
+            let mut windows = Windows::default();
+            windows.along(Interpolation::Bilinear, line, unit);
+            let UprightAxis::Triangles(last) = &axes[of[2]] else { panic!("{axes:?}") };
+            prop_assert_eq!(Taps::new(&windows, side, count, bits), last.taps());
+        }
+    }
+
+    /// Filters that are too wide for whole numbers, and positions too far away, are found in doubles.
+    #[test]
+    fn what_does_not_fit_is_found_here() {
+        let side = Side {
+            first: 0,
+            count: 70_000,
+            pixels: 1,
+        };
+        let is_found = |slope, start| {
+            let line = Line {
+                slope,
+                start,
+                count: 100,
+                bounds: (0, 70_000),
+            };
+            let (axes, _) = axis([side; 3], Interpolation::Bilinear, line, 13);
+            matches!(axes[0], UprightAxis::Found(_))
+        };
+        assert!(!is_found(64.0, 0.0));
+        assert!(is_found(64.1, 0.0));
+        assert!(!is_found(1.0, 1e6));
+        assert!(is_found(1.0, 1.1e6));
+    }
 }
