@@ -86,13 +86,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .enumerate()
                 .map(|(i, file)| preparer.prepare(input(file), key(i)));
             let samples: Vec<Prepared> = samples.collect::<Result<_, _>>()?;
-            let (mut launched, mut driver) = (f64::MAX, f64::MAX);
+            let (mut laid_out, mut launched, mut driver) = (f64::MAX, f64::MAX, f64::MAX);
             for _ in 0..ROUNDS {
-                let (mut own, mut others) = (Duration::ZERO, Duration::ZERO);
+                let (mut layout, mut own, mut others) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
                 for samples in samples.chunks(batch.max(1)) {
                     let before = driver_time(&gpu)?;
                     let begun = ThreadTime::now();
-                    let work = batcher.launch(batcher.lay_out(samples)?)?;
+                    let batch = batcher.lay_out(samples)?;
+                    layout += begun.elapsed();
+                    let begun = ThreadTime::now();
+                    let work = batcher.launch(batch)?;
                     own += begun.elapsed();
                     // What is queued is given to the driver now, not when somebody waits for it.
                     gpu.device()
@@ -102,12 +105,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                     others += driver_time(&gpu)? - before;
                     batcher.finish(work, samples)?;
                 }
-                launched = launched.min(own.as_secs_f64() * 1e6 / files.len() as f64);
-                driver = driver.min(others.as_secs_f64() * 1e6 / files.len() as f64);
+                let each = |time: Duration| time.as_secs_f64() * 1e6 / files.len() as f64;
+                laid_out = laid_out.min(each(layout));
+                launched = launched.min(each(own));
+                driver = driver.min(each(others));
             }
-            let all = (prepared + launched + driver) / fused;
+            let all = (prepared + laid_out + launched + driver) / fused;
             println!(
-                "{:>12}  {launched:6.0} us a sample to launch, {driver:.0} for the driver, with them {all:.3} of fused",
+                "{:>12}  {laid_out:6.1} us a sample to lay out, {launched:.1} to launch, {driver:.1} for the driver, with them {all:.3} of fused",
                 ""
             );
         }

@@ -1,9 +1,9 @@
 //! Packed images read on the device: the same batches as by `fused`, also beside JPEGs and PNGs, and the same files refused.
 
 use crate::decode::{files, pipeline, wide};
-use crate::{gpu, key};
+use crate::{TESTED, gpu, key};
 use std::sync::Arc;
-use stokehold_gpu::{Batcher, Decode, Gpu, Preparer};
+use stokehold_gpu::{Backend, Batcher, Decode, Gpu, Preparer};
 use stokehold_jpeg::{Decoder, Input, Metadata, PackSample, PackTables, Packer, TranscodeOptions};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, Runner, SampleType};
 
@@ -116,7 +116,10 @@ fn wide_images_are_the_same() {
     let packed = built_in(&jpegs);
     let jpegs: Vec<File> = jpegs.into_iter().map(|bytes| (bytes, None)).collect();
     assert_eq!(packed.len(), jpegs.len());
-    assert_eq!(compare(&gpu, &packed, &crop), [packed.len(), 0, 0]);
+    let [decoded, given_back, refused] = compare(&gpu, &packed, &crop);
+    assert_eq!((decoded + given_back, refused), (packed.len(), 0));
+    // A unit of lavapipe ends all of its loops after 65,535 rounds together.
+    assert!(TESTED == Backend::Vulkan || given_back == 0, "{given_back}");
     // Of a JPEG, some bits may take more rounds than there are until all of its parts agree.
     let [decoded, given_back, refused] = compare(&gpu, &jpegs, &crop);
     println!("{decoded} JPEGs decoded, {given_back} given back");
