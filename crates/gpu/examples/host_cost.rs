@@ -2,8 +2,8 @@
 //!
 //! With `--packed` the JPEGs of the folder are first packed, with tables adapted to them, as `stokehold prepare` does it.
 //! Files are read once and worked on several times; of each way the best round counts. `fused` makes the finished sample,
-//! the other two prepare it for a device. With a device (`vulkan:0`, `cuda:0`) it is shown apart what batches cost
-//! the thread that lays them out and launches, and the thread by which CubeCL talks to the driver; neither's waiting is
+//! the other two prepare it for a device. With a device (`vulkan:0`, `cuda:0`) it also shows what batches cost: the
+//! thread that lays them out, the same thread when it launches them, and CubeCL's thread, which talks to the driver. Waiting is not
 //! in it, nor what lavapipe computes on threads of its own.
 
 use cpu_time::ThreadTime;
@@ -88,27 +88,27 @@ fn main() -> Result<(), Box<dyn Error>> {
             let samples: Vec<Prepared> = samples.collect::<Result<_, _>>()?;
             let (mut laid_out, mut launched, mut driver) = (f64::MAX, f64::MAX, f64::MAX);
             for _ in 0..ROUNDS {
-                let (mut layout, mut own, mut others) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+                let [mut laying_out, mut launching, mut driving] = [Duration::ZERO; 3];
                 for samples in samples.chunks(batch.max(1)) {
                     let before = driver_time(&gpu)?;
                     let begun = ThreadTime::now();
                     let batch = batcher.lay_out(samples)?;
-                    layout += begun.elapsed();
+                    laying_out += begun.elapsed();
                     let begun = ThreadTime::now();
                     let work = batcher.launch(batch)?;
-                    own += begun.elapsed();
+                    launching += begun.elapsed();
                     // What is queued is given to the driver now, not when somebody waits for it.
                     gpu.device()
                         .client()
                         .flush()
                         .map_err(|error| format!("{error:?}"))?;
-                    others += driver_time(&gpu)? - before;
+                    driving += driver_time(&gpu)? - before;
                     batcher.finish(work, samples)?;
                 }
                 let each = |time: Duration| time.as_secs_f64() * 1e6 / files.len() as f64;
-                laid_out = laid_out.min(each(layout));
-                launched = launched.min(each(own));
-                driver = driver.min(each(others));
+                laid_out = laid_out.min(each(laying_out));
+                launched = launched.min(each(launching));
+                driver = driver.min(each(driving));
             }
             let all = (prepared + laid_out + launched + driver) / fused;
             println!(

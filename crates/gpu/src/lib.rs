@@ -13,8 +13,8 @@
 //! ```
 //!
 //! It executes the plan of `fused` with the same random draws, and gives the same numbers **to the bit**, by
-//! construction: everything that `fused` computes in floating point (the samples and weights of a pixel that is not bilinear
-//! along rows and columns, the pixels outside of a rotation, the number for a byte) is computed on the host by the same
+//! construction: everything that `fused` computes in floating point (the samples and weights of a pixel, except in bilinear
+//! resampling along rows and columns; the pixels outside of a rotation; the number for a byte) is computed on the host by the same
 //! code ([`DevicePlan`](stokehold_pipeline::DevicePlan)) and uploaded as tables. The device does `fused`'s integer
 //! arithmetic, and a few products of floats that are kept from being fused with sums.
 //!
@@ -95,7 +95,8 @@
 //! the first CUDA device. `.ci/cuda` runs them without a GPU: NVRTC compiles the kernels, and crate
 //! `cuda-on-cpu` runs its PTX on the CPU, for several architectures. That also tests devices that fail or lack
 //! something. **They have not been run on a GPU yet.** They avoid memory shared by the units of a
-//! cube, which CubeCL 0.11 compiles wrongly for lavapipe.
+//! cube, which CubeCL 0.11 compiles wrongly for lavapipe. lavapipe stops a unit's loops after 65,535 rounds, all of its loops counted
+//! together, and does not say so: of filters over a hundred samples wide its sums are cut short. It is for tests.
 //!
 //! At run time CUDA needs NVIDIA's driver, its compiler NVRTC, and the environment variable `CUDA_PATH`
 //! unless a CUDA toolkit is installed: CubeCL passes a folder of headers to NVRTC with every kernel. If one

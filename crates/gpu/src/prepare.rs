@@ -65,7 +65,7 @@ impl Prepared {
             }
             PreparedSource::Pixels(pixels) => pixels.data.len() / 4,
         };
-        let programs = self.stages.iter().map(|stage| stage.program.words());
+        let programs = self.stages.iter().map(|stage| stage.program.len_in_batch());
         source + programs.sum::<usize>()
     }
 

@@ -1,8 +1,10 @@
 //! The buffer of words with all parameters of the kernels. The kernels' modules define the layout.
 
-use crate::kernels::windows::AXIS;
+use crate::kernels::windows::{AXIS, PLACE, RATIO, TABLE};
 use crate::layout::Grid;
-use stokehold_pipeline::{DeviceWork, Pointwise, Resample, ResampleMap, TurnedAxis, UprightAxis};
+use stokehold_pipeline::{
+    BilinearAxis, DeviceWork, Pointwise, Resample, ResampleMap, TurnedAxis, UprightAxis,
+};
 
 /// Words of a batch.
 #[derive(Debug, Default)]
@@ -51,8 +53,13 @@ impl Words {
     }
 
     fn long(&mut self, value: i64) {
-        self.extend([value as u32, (value >> 32) as u32]);
+        self.extend(halves(value));
     }
+}
+
+/// The two words of a number, the low one first.
+fn halves(value: i64) -> [u32; 2] {
+    [value as u32, (value >> 32) as u32]
 }
 
 /// The program of a stage, before its place is known.
@@ -66,14 +73,10 @@ pub(crate) struct Program {
 
 /// Where the tables of each channel across and down are in a program.
 const TABLES: std::ops::Range<usize> = 4..10;
-/// Of the words of an axis: where its table goes, the places that a sample spans, and where a table is that was found.
-const PLACE: usize = 0;
-const RATIO: usize = 3;
-const FOUND: usize = 4;
 
 impl Program {
-    /// The number of words in a batch.
-    pub fn words(&self) -> usize {
+    /// The number of words that it takes in a batch, its axes included.
+    pub fn len_in_batch(&self) -> usize {
         self.words.len() + self.axes.as_flattened().len()
     }
 
@@ -85,9 +88,9 @@ impl Program {
         let places = self.axes.iter().map(|axis| {
             let (mut axis, place) = (*axis, *pixels as u32);
             let [_, positions, taps, ..] = axis;
-            axis[PLACE] = place;
-            if axis[RATIO] == 0 {
-                axis[FOUND] += here;
+            axis[PLACE as usize] = place;
+            if axis[RATIO as usize] == 0 {
+                axis[TABLE as usize] += here;
             }
             axes.push(axis, positions, 1);
             *pixels += 2 + u64::from(positions) * (1 + u64::from(taps));
@@ -197,25 +200,48 @@ fn resampling(
     Vec::new()
 }
 
-/// The words of an axis; windows that were found are added to those of the program.
+/// The words of an axis; a table that the CPU found is added to those of the program.
 fn upright_axis(words: &mut Words, axis: &UprightAxis) -> [u32; AXIS as usize] {
-    let mut record = Words(Vec::with_capacity(AXIS as usize));
+    let mut record = [0; AXIS as usize];
     match axis {
-        UprightAxis::Found(taps) => {
-            record.extend([0, taps.starts.len() as u32, taps.taps as u32, 0, words.here()]);
-            record.0.resize(AXIS as usize, 0);
+        UprightAxis::Taps(taps) => {
+            record[1..=TABLE as usize].copy_from_slice(&[
+                taps.starts.len() as u32,
+                taps.taps as u32,
+                0,
+                words.here(),
+            ]);
             words.copy(&taps.starts);
             words.weights(&taps.weights);
         }
-        UprightAxis::Triangles(axis) => {
-            record.extend([0, axis.count, axis.taps, axis.ratio]);
-            record.long(axis.slope);
-            record.long(axis.start);
-            record.extend([axis.support, axis.low, axis.high, axis.most]);
-            record.extend([axis.origin, axis.samples, axis.bits]);
+        UprightAxis::Bilinear(axis) => {
+            let BilinearAxis {
+                grid,
+                ratio,
+                origin,
+                samples,
+                bits,
+            } = *axis;
+            let [slope, start] = [grid.slope, grid.start].map(halves);
+            record[1..].copy_from_slice(&[
+                grid.count,
+                axis.taps(),
+                ratio,
+                slope[0],
+                slope[1],
+                start[0],
+                start[1],
+                grid.support,
+                grid.low,
+                grid.high,
+                grid.most(),
+                origin,
+                samples,
+                bits,
+            ]);
         }
     }
-    std::array::from_fn(|i| record.0[i])
+    record
 }
 
 fn turned_axis(words: &mut Words, axis: &TurnedAxis) -> u32 {
@@ -233,37 +259,30 @@ mod tests {
     use super::*;
     use cubecl::prelude::*;
     use proptest::prelude::*;
-    use stokehold_pipeline::{Taps, Triangles, UprightTables};
+    use stokehold_pipeline::{Taps, Triangle, UprightTables};
 
     /// Bilinear axes with every kind of chroma, that shrink and grow, mirrored, and partly outside of their source.
-    fn triangles() -> impl Strategy<Value = Triangles> {
+    fn bilinear_axes() -> impl Strategy<Value = BilinearAxis> {
         let scale = prop_oneof![0.01f64..4.0, 0.01f64..64.0, (1u32..64).prop_map(f64::from)];
         let sizes = (0u32..500, 1u32..700, 1u32..300);
         let bits = prop_oneof![Just(13u32), Just(15)];
-        (scale, -100.0f64..100.0, any::<bool>(), sizes, 1u32..5, bits).prop_map(
+        let offset = prop_oneof![-100.0f64..100.0, -900_000.0f64..900_000.0];
+        (scale, offset, any::<bool>(), sizes, 1u32..5, bits).prop_map(
             |(scale, offset, mirrored, (low, places, count), ratio, bits)| {
                 let fixed = |number: f64| (number * (1u64 << 40) as f64) as i64;
                 let high = low + places;
-                let support = (scale.max(1.0) * 65536.0) as u32;
-                let most = (2 * support).div_ceil(1 << 16) + 1;
-                let (origin, samples) = (low / ratio, high.div_ceil(ratio) - low / ratio);
-                let taps = match ratio {
-                    1 => most,
-                    2 => most / 2 + 2,
-                    ratio => (most - 1) / ratio + 2,
-                };
-                Triangles {
-                    slope: fixed(if mirrored { -scale } else { scale }),
-                    start: fixed(offset + f64::from(if mirrored { high } else { low })),
-                    support,
-                    low,
-                    high,
-                    most,
-                    count,
+                BilinearAxis {
+                    grid: Triangle {
+                        slope: fixed(if mirrored { -scale } else { scale }),
+                        start: fixed(offset + f64::from(if mirrored { high } else { low })),
+                        support: (scale.max(1.0) * 65536.0) as u32,
+                        count,
+                        low,
+                        high,
+                    },
                     ratio,
-                    origin,
-                    samples,
-                    taps: taps.min(samples),
+                    origin: low / ratio,
+                    samples: high.div_ceil(ratio) - low / ratio,
                     bits,
                 }
             },
@@ -274,15 +293,15 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 8, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_window_is_found_as_the_cpu_finds_it(axes in prop::collection::vec((triangles(), any::<bool>()), 30)) {
+        fn every_window_is_found_as_the_cpu_finds_it(axes in prop::collection::vec((bilinear_axes(), any::<bool>()), 30)) {
             let Some(gpu) = crate::tested::gpu() else { return Ok(()) };
             let (mut words, mut grid, mut pixels) = (Words(vec![7; 5]), Grid::default(), 3);
             let mut expected = Vec::new();
-            for (axis, found) in axes {
-                let taps = axis.taps();
-                let axis = match found {
-                    true => UprightAxis::Found(taps.clone()),
-                    false => UprightAxis::Triangles(axis),
+            for (axis, by_cpu) in axes {
+                let taps = axis.find();
+                let axis = match by_cpu {
+                    true => UprightAxis::Taps(taps.clone()),
+                    false => UprightAxis::Bilinear(axis),
                 };
                 let resample = Resample {
                     map: ResampleMap::Upright(UprightTables {
@@ -301,12 +320,14 @@ mod tests {
                 }
             }
             let axes = grid.place(&mut words);
-            let buffer = gpu.empty(pixels as usize, 4);
+            // What is left in memory of others is not 0.
+            let buffer = gpu.create(vec![u32::MAX; pixels as usize]);
             gpu.find_windows(&gpu.create(words.0), &axes, &buffer).expect("a launch");
-            let found = gpu.read(&buffer).expect("the device works");
-            let found = u32::from_bytes(&found);
+            let made = gpu.read(&buffer).expect("the device works");
+            let made = u32::from_bytes(&made);
+            prop_assert_eq!(&made[..3], &[u32::MAX; 3]);
             for (place, Taps { starts, weights, taps }) in expected {
-                let table = &found[place as usize..][..2 + starts.len() + weights.len()];
+                let table = &made[place as usize..][..2 + starts.len() + weights.len()];
                 prop_assert_eq!(&table[..2], &[taps as u32, starts.len() as u32]);
                 let (own, rest) = table[2..].split_at(starts.len());
                 prop_assert_eq!(own, &starts[..]);

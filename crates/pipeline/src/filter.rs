@@ -74,13 +74,13 @@ const MOST_ROUNDED: usize = 512;
 
 /// Weights that sum to `sum` as integers that sum to `one`, so that a flat image stays flat.
 pub(crate) fn quantize(weights: &[f64], sum: f64, one: i32, mut put: impl FnMut(usize, i16)) {
-    // If the weights are whole numbers, their quotients are rounded as exact ones would be: see `Triangle`.
-    let scaled = |weight: &f64| weight * f64::from(one) / sum;
+    // Multiplied before it is divided, so that whole weights are rounded as exact quotients are (`Triangle` says why).
+    let share = |weight: &f64| weight * f64::from(one) / sum;
     if weights.len() > MOST_ROUNDED {
-        let (mut sum, mut given) = (0.0, 0);
+        let (mut reached, mut given) = (0.0, 0);
         for (i, weight) in weights.iter().enumerate() {
-            sum += scaled(weight);
-            let upto = sum.round() as i32;
+            reached += share(weight);
+            let upto = reached.round() as i32;
             put(i, (upto - given) as i16);
             given = upto;
         }
@@ -89,8 +89,8 @@ pub(crate) fn quantize(weights: &[f64], sum: f64, one: i32, mut put: impl FnMut(
     let narrow = |weight: i32| weight.min(i32::from(i16::MAX)) as i16;
     let (mut left, mut largest) = (one, (0, i32::MIN));
     for (i, weight) in weights.iter().enumerate() {
-        let scaled = scaled(weight);
-        let value = (scaled + 0.5f64.copysign(scaled)) as i32;
+        let exact = share(weight);
+        let value = (exact + 0.5f64.copysign(exact)) as i32;
         left -= value;
         if value > largest.1 {
             largest = (i, value);

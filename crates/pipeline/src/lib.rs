@@ -52,9 +52,9 @@ pub use error::{ImageError, MaskError, PipelineError};
 // What an executor on a device needs. It may change in every version.
 #[doc(hidden)]
 pub use fused::{
-    DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, LevelTable,
-    Lowered, Resample, ResampleMap, Taps, Triangles, TurnedAxis, TurnedTables, UprightAxis, UprightTables,
-    stretched_below,
+    BilinearAxis, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent,
+    LevelTable, Lowered, Resample, ResampleMap, Taps, Triangle, TurnedAxis, TurnedTables, UprightAxis,
+    UprightTables, stretched_below,
 };
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use head::{Head, Stays, bake};

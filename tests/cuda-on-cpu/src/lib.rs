@@ -56,7 +56,7 @@
 //! | `CUDA_ON_CPU_SM` | `80` | the compute capability of each device, e.g. `80,90` for two |
 //! | `CUDA_ON_CPU_DRIVER` | `12.8` | the CUDA version of the driver; it refuses PTX that is newer |
 //! | `CUDA_ON_CPU_ORDER` | `forward` | the order of blocks and of threads: `forward`, `reverse`, `shuffled` |
-//! | `CUDA_ON_CPU_WORKERS` | `2` | how many threads of the CPU run blocks |
+//! | `CUDA_ON_CPU_WORKERS` | `2` | how many threads of the CPU run blocks, 1 to 256 |
 //! | `CUDA_ON_CPU_MEMORY` | `8589934592` | the memory of each device, in bytes |
 //! | `CUDA_ON_CPU_LIMIT` | the memory | how much of it can be allocated, as if others used the rest |
 //! | `CUDA_ON_CPU_REFUSE` | `0` | the number of the module that is refused, from 1 |

@@ -193,7 +193,7 @@ fn succeeds(command: &mut Command) {
 }
 
 /// Ports for daemons that bind them later, and again when they are restarted. They lie below the range from which Linux
-/// gives ports to whoever asks for any, so that none of the sockets on this machine takes one in between.
+/// gives ports to whoever asks for any, so that no such socket takes one in between.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
     let end: u16 = range.split_whitespace().next().unwrap().parse().unwrap();

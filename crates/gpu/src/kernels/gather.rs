@@ -1,7 +1,7 @@
 //! Resampling by gathering: maps each pixel back to the source, in the arithmetic of `fused`.
 
 use super::colour::apply_points;
-use super::{channel, clamped, held, packed, read, saturated, signed, word, write};
+use super::{channel, clamped, held, held_signed, packed, read, saturated, signed, word, write};
 use cubecl::prelude::*;
 
 /// Units of a cube: a tile of 16 x 16 pixels.
@@ -196,8 +196,8 @@ struct RowSums {
     blue: i32,
 }
 
-/// The sums over `taps` pixels from (`x`, `y`) on, whose weights begin at `weights`: among the pixels where they were
-/// `found` by the device, else among the words.
+/// The sums over `taps` pixels from (`x`, `y`) on, whose weights begin at `weights`: those of an `upright`
+/// program lie among the pixels, those of a turned one among the words.
 #[cube]
 fn row_sums(
     words: &[u32],
@@ -208,14 +208,14 @@ fn row_sums(
     y: u32,
     weights: u32,
     taps: u32,
-    #[comptime] found: bool,
+    #[comptime] upright: bool,
 ) -> RowSums {
     let mut red = 64i32;
     let mut green = 64i32;
     let mut blue = 64i32;
     for i in 0..taps {
-        let weight = if comptime!(found) {
-            i32::reinterpret(held(pixels, weights + i))
+        let weight = if comptime!(upright) {
+            held_signed(pixels, weights + i)
         } else {
             signed(words, weights + i)
         };
@@ -260,7 +260,7 @@ fn upright(
             across.taps,
             true,
         );
-        let weight = i32::reinterpret(held(pixels, down.weights + j));
+        let weight = held_signed(pixels, down.weights + j);
         red = saturated(red + product(saturated(row.red), weight));
         green = saturated(green + product(saturated(row.green), weight));
         blue = saturated(blue + product(saturated(row.blue), weight));
@@ -268,12 +268,14 @@ fn upright(
     packed(byte(red), byte(green), byte(blue))
 }
 
-/// A window of a table.
+/// A window of a table among the pixels.
 #[derive(CubeType)]
 struct Window {
+    /// The first sample.
     start: u32,
-    /// The place of its weights among the pixels.
+    /// The place of its weights.
     weights: u32,
+    /// How many weights there are.
     taps: u32,
 }
 
@@ -347,9 +349,9 @@ fn component(
                 x + i32::reinterpret(i),
                 y + i32::reinterpret(j),
             );
-            sum += i32::reinterpret(held(pixels, across.weights + i)) * sample;
+            sum += held_signed(pixels, across.weights + i) * sample;
         }
-        let weight = i32::reinterpret(held(pixels, down.weights + j));
+        let weight = held_signed(pixels, down.weights + j);
         value = saturated(value + product(saturated(sum >> 7), weight));
     }
     value

@@ -1,5 +1,6 @@
 //! The kernels. Their parameters are in one buffer of 32-bit `words`: tables, programs and records, whose
-//! layout [`words`](crate::words) writes. A unit works on one coefficient, one row of a block, or one pixel.
+//! layout [`words`](crate::words) writes; but the tables of upright resampling are written among the pixels, by [`windows`]. A unit
+//! works on one coefficient, one row of a block, one position of an axis, or one pixel.
 //!
 //! Every index is checked here, because CubeCL's checked launches do not check slices on Vulkan: reads are
 //! moved to the end of their buffer, and writes outside of their buffer are skipped. So whatever a file
@@ -55,6 +56,11 @@ pub(crate) fn word(words: &[u32], at: u32) -> u32 {
 #[cube]
 pub(crate) fn signed(words: &[u32], at: u32) -> i32 {
     i32::reinterpret(read(words, at))
+}
+
+#[cube]
+pub(crate) fn held_signed(words: &mut [u32], at: u32) -> i32 {
+    i32::reinterpret(held(words, at))
 }
 
 #[cube]

@@ -1,14 +1,29 @@
-//! The windows of upright resampling, found by the device: see [`Triangles`](stokehold_pipeline::Triangles) for the arithmetic.
+//! The windows of upright resampling, found by the device: [`BilinearAxis`](stokehold_pipeline::BilinearAxis) has the arithmetic.
 
 use super::gather::long;
 use super::{clamped, held, signed, word, write};
 use cubecl::prelude::*;
 
-/// Words of an axis: where its table goes among the pixels, positions, weights a position, and places that a sample spans. If
-/// that is 0, the table is among the words, at the next word: starts, then weights. Else there follow slope and start, two
-/// words each, half the filter's width, the places that may be read, the places of a run, the first sample, the number of samples,
-/// and the bits of weights.
+/// Words of an axis:
+///
+/// | word | |
+/// |---:|---|
+/// | 0 | the place of its table among the pixels |
+/// | 1 | positions |
+/// | 2 | weights a position |
+/// | 3 | places that a sample spans; 0 where the CPU found the table |
+/// | 4 | then the place of that table among the words: first samples, then weights |
+/// | 4, 5 | else the slope, |
+/// | 6, 7 | the start, |
+/// | 8 | half the filter's width, |
+/// | 9, 10 | the places that may be read, |
+/// | 11 | the most places of a run, |
+/// | 12, 13 | the first sample and the number of samples, |
+/// | 14 | the bits of weights |
 pub(crate) const AXIS: u32 = 15;
+pub(crate) const PLACE: u32 = 0;
+pub(crate) const RATIO: u32 = 3;
+pub(crate) const TABLE: u32 = 4;
 
 /// Positions a cube.
 pub(crate) const POSITIONS: u32 = 64;
@@ -20,7 +35,7 @@ pub(crate) fn windows(words: &[u32], pixels: &mut [u32], records: u32) {
     let u = ABSOLUTE_POS_X;
     let positions = word(words, record + 1);
     if u < positions {
-        let table = word(words, record);
+        let table = word(words, record + PLACE);
         let taps = word(words, record + 2);
         if u == 0 {
             write(pixels, table, taps);
@@ -28,24 +43,25 @@ pub(crate) fn windows(words: &[u32], pixels: &mut [u32], records: u32) {
         }
         let start = table + 2 + u;
         let weights = table + 2 + positions + u * taps;
-        if word(words, record + 3) == 0 {
-            let found = word(words, record + 4);
-            write(pixels, start, word(words, found + u));
+        if word(words, record + RATIO) == 0 {
+            // Copied, so that every table is found in the same buffer.
+            let from = word(words, record + TABLE);
+            write(pixels, start, word(words, from + u));
             for i in 0..taps {
-                let weight = word(words, found + positions + u * taps + i);
+                let weight = word(words, from + positions + u * taps + i);
                 write(pixels, weights + i, weight);
             }
         } else {
-            triangle(words, pixels, record, u, start, weights);
+            bilinear(words, pixels, record, u, start, weights);
         }
     }
 }
 
 /// The window of position `u`, whose first sample goes to `start`.
 #[cube]
-fn triangle(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, weights: u32) {
+fn bilinear(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, weights: u32) {
     let taps = word(words, record + 2);
-    let ratio = signed(words, record + 3);
+    let ratio = signed(words, record + RATIO);
     let slope = long(words, record + 4);
     let from = long(words, record + 6);
     let support = signed(words, record + 8);
@@ -58,10 +74,10 @@ fn triangle(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, 
     let (half, fraction) = (i64::new(1 << 15), i64::new(16));
     let twice = slope * i64::cast_from(2 * u + 1) + from + from;
     let center = (twice + i64::new(1 << 24)) >> i64::new(25);
-    let wide = i64::cast_from(support);
-    let first = i32::cast_from((center - wide + half) >> fraction);
+    let reach = i64::cast_from(support);
+    let first = i32::cast_from((center - reach + half) >> fraction);
     let first = clamped(first, low, high - 1);
-    let end = i32::cast_from((center + wide + half) >> fraction);
+    let end = i32::cast_from((center + reach + half) >> fraction);
     let end = min(clamped(end, first + 1, high), first + most);
     let far = i64::new(1 << 30);
     let distance = (i64::cast_from(first) << fraction) + half - center;
@@ -77,7 +93,7 @@ fn triangle(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, 
     let count = u32::reinterpret(end - first);
     let mut sum = 0i32;
     for i in 0..count {
-        sum += height(support, distance, i);
+        sum += weight_of(support, distance, i);
     }
     let mut alone = 0i32;
     if sum == 0 {
@@ -88,7 +104,7 @@ fn triangle(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, 
         write(pixels, weights + i, 0u32);
     }
     for i in 0..count {
-        let mut weight = height(support, distance, i);
+        let mut weight = weight_of(support, distance, i);
         if i == 0 {
             weight += alone;
         }
@@ -107,7 +123,7 @@ fn triangle(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, 
     if ratio == 2 {
         sum *= 4;
     }
-    whole(
+    quantize(
         pixels,
         weights,
         taps,
@@ -118,12 +134,12 @@ fn triangle(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, 
 
 /// What place `i` of a run weighs whose first one has this distance from the centre.
 #[cube]
-fn height(support: i32, distance: i32, i: u32) -> i32 {
+fn weight_of(support: i32, distance: i32, i: u32) -> i32 {
     let distance = distance + i32::reinterpret(i << 16);
     max(support - max(distance, 0 - distance), 0)
 }
 
-/// Adds to the weight of a sample of a window.
+/// Adds to the weight of a sample of a window. No record of ours has a sample behind it, whose weight would be another position's.
 #[cube]
 fn add(pixels: &mut [u32], weights: u32, taps: u32, sample: i32, weight: i32) {
     let sample = u32::reinterpret(sample);
@@ -135,7 +151,7 @@ fn add(pixels: &mut [u32], weights: u32, taps: u32, sample: i32, weight: i32) {
 
 /// Makes weights that sum to `sum` ones that sum to 2 to the power of `bits`.
 #[cube]
-fn whole(pixels: &mut [u32], weights: u32, taps: u32, sum: u32, bits: u32) {
+fn quantize(pixels: &mut [u32], weights: u32, taps: u32, sum: u32, bits: u32) {
     let mut left = i32::reinterpret(1u32 << bits);
     let mut largest = 0i32;
     let mut at = weights;
@@ -151,8 +167,8 @@ fn whole(pixels: &mut [u32], weights: u32, taps: u32, sum: u32, bits: u32) {
     write(pixels, at, u32::reinterpret(min(largest + left, 32767)));
 }
 
-/// A weight, at most `sum`, times 2 to the power of `bits` by `sum`, which is below 2^31: bit by bit, and rounded half up. No device
-/// needs a division of 64 bits for it.
+/// A weight, at most `sum`, times 2 to the power of `bits` by `sum`, which is at most 2^30 so that twice the rest fits: bit by bit, and
+/// rounded half up. No device needs a division of 64 bits for it.
 #[cube]
 fn quotient(weight: u32, sum: u32, bits: u32) -> i32 {
     let mut rest = weight;

@@ -31,8 +31,8 @@
 //!
 //! Where planes have 32 units, lanes count by votes: a ballot tells each how many lanes before it take a byte. Elsewhere
 //! (lavapipe, GPUs with other planes) a unit does a whole group, lane after lane, which is slow on a GPU and right
-//! everywhere; but a unit of lavapipe ends its loops after 65,535 rounds together, so it gives groups of thousands of blocks
-//! back. The kernels are the same code: how many lanes a unit does, and the functions that count over lanes, are all that
+//! everywhere. (lavapipe stops a unit's loops after 65,535 rounds, all of its loops counted together. A group of thousands of blocks
+//! needs more, so the CPU decodes its image.) The kernels are the same code: how many lanes a unit does, and the functions that count over lanes, are all that
 //! differs.
 //!
 //! # Damage

@@ -3,7 +3,7 @@
 use crate::decode::{files, pipeline, wide};
 use crate::{TESTED, gpu, key};
 use std::sync::Arc;
-use stokehold_gpu::{Backend, Batcher, Decode, Gpu, Preparer};
+use stokehold_gpu::{Batcher, Decode, Device, Gpu, Preparer, devices_of};
 use stokehold_jpeg::{Decoder, Input, Metadata, PackSample, PackTables, Packer, TranscodeOptions};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, Runner, SampleType};
 
@@ -118,8 +118,10 @@ fn wide_images_are_the_same() {
     assert_eq!(packed.len(), jpegs.len());
     let [decoded, given_back, refused] = compare(&gpu, &packed, &crop);
     assert_eq!((decoded + given_back, refused), (packed.len(), 0));
-    // A unit of lavapipe ends all of its loops after 65,535 rounds together.
-    assert!(TESTED == Backend::Vulkan || given_back == 0, "{given_back}");
+    // lavapipe stops loops too early for these (crate::packed), so it gives them back.
+    let is_cpu = |device: &Device| device.name == gpu.name() && device.is_cpu;
+    let on_cpu = devices_of(TESTED).usable.iter().any(is_cpu);
+    assert!(on_cpu || given_back == 0, "{given_back}");
     // Of a JPEG, some bits may take more rounds than there are until all of its parts agree.
     let [decoded, given_back, refused] = compare(&gpu, &jpegs, &crop);
     println!("{decoded} JPEGs decoded, {given_back} given back");

@@ -46,7 +46,7 @@ use crate::step::Step;
 use sink::Sink;
 use stokehold_jpeg::{Region, Scale};
 pub use turned::{TurnedAxis, TurnedTables};
-pub use upright::{Taps, Triangles, UprightAxis, UprightTables};
+pub use upright::{BilinearAxis, Taps, Triangle, UprightAxis, UprightTables};
 use warp::Warp;
 
 /// What is done to one image, compiled from its steps.

@@ -17,16 +17,18 @@ mod weights;
 use super::isa::Isa;
 use super::source::{Color, Plane, Planes};
 use crate::op::Interpolation;
-pub use tables::{Taps, Triangles, UprightAxis, UprightTables};
+pub use tables::{BilinearAxis, UprightAxis, UprightTables};
 pub(super) use weights::Line;
-use weights::{Columns, Rows, Windows};
+use weights::{Columns, Windows};
+pub use weights::{Taps, Triangle};
 
 /// Buffers that are reused from image to image.
 pub(super) struct Buffers {
     isa: Isa,
     windows: Windows,
     columns: [Columns; 3],
-    rows: [Rows; 3],
+    /// Of 15 bits.
+    rows: [Taps; 3],
     sums: [Sums; 3],
     /// The three channels of one result row.
     row: [Vec<i16>; 3],
@@ -74,7 +76,7 @@ impl<'a> Upright<'a> {
         }
         buffers.windows.along(interpolation, down, unit_y);
         for i in (0..3).filter(|&i| rows_of[i] == i) {
-            buffers.rows[i].set(&buffers.windows, y[i]);
+            buffers.rows[i].set(&buffers.windows, y[i], 15);
         }
         for (sums, first) in buffers.sums.iter_mut().zip(rows_of) {
             sums.begin(buffers.rows[first].taps, padded);

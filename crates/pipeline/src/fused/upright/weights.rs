@@ -1,7 +1,7 @@
 //! The weights of upright resampling: what each result column, or row, takes of which samples.
 //!
 //! Weights are found on the finest grid of the image ([`Windows`]), as Pillow finds them: a filter as wide as the
-//! image shrinks, cut off at the bounds and normalised. A channel that is coarser had been interpolated to that grid
+//! image shrinks, cut off at the bounds; [`quantize`] divides by their sum. A channel that is coarser had been interpolated to that grid
 //! if the image had been decoded to pixels; instead, the weight of each fine place goes to the samples it would have
 //! been interpolated from.
 //!
@@ -38,69 +38,78 @@ impl Line {
     }
 }
 
-/// The bilinear filter along an axis, in whole numbers.
+/// The windows of a bilinear axis on the finest grid of an image, in whole numbers. For position `u`:
 ///
-/// The centre of position `u` is `c = (slope * (2 u + 1) + 2 start + 2^24) >> 25`, in units of 2^-16 of a place. The
-/// run begins with place `(c - support + 2^15) >> 16` and ends before place `(c + support + 2^15) >> 16`, cut off at the
-/// bounds; place `p` weighs `max(0, support - |2^16 p + 2^15 - c|)`. If all weigh nothing, the first one weighs 1.
+/// 1. The centre is `c = (slope * (2 u + 1) + 2 start + 2^24) >> 25`, in units of 2^-16 of a place.
+/// 2. The run of places begins at `(c - support + 2^15) >> 16`, clamped to `low..high`, and ends before
+///    `(c + support + 2^15) >> 16`, clamped so that it has at least one place, at most [`most`](Triangle::most), and none from
+///    `high` on.
+/// 3. Place `p` of it weighs `max(0, support - |2^16 p + 2^15 - c|)`; if all weigh 0, the first one weighs 1.
 ///
-/// Weights and their sums are below 2^31. So a weight of 15 bits, which is a quotient of two of them, is at least
-/// 2^-31 away from the middle of two whole numbers, or there, and a quotient of doubles is rounded as the exact one is.
+/// Weights sum to at most 64^2 * 2^16 = 2^28, and to 2^30 where they are fourfold (see
+/// [`BilinearAxis`](super::BilinearAxis)). So `2^bits * weight / sum` lies in the middle of two whole numbers, or at least
+/// 1 / (2 * 2^30) = 2^-31 away from it. A double is off by at most 2^-37 there, so it is rounded as the exact quotient is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Triangle {
-    /// 2^-40 of a place.
+pub struct Triangle {
+    /// Places from position to position, in 2^-40.
     pub slope: i64,
-    /// 2^-40 of a place.
+    /// Where position 0 begins, in 2^-40 of a place; below 2^60 either way, and so is the end of the last position.
     pub start: i64,
-    /// 2^-16 of a place.
-    pub support: i32,
-    /// Positions.
+    /// Half the filter's width, in 2^-16 of a place: 2^16 to 2^22.
+    pub support: u32,
+    /// How many positions there are.
     pub count: u32,
-    /// Places that may be read.
-    pub bounds: (i32, i32),
-    /// The most places of a run.
-    pub taps: usize,
+    /// The first place that may be read.
+    pub low: u32,
+    /// The end of the places that may be read, above `low` and below 2^20.
+    pub high: u32,
 }
 
 impl Triangle {
-    /// The most places on either side: the square of it is a sum of weights.
-    const MOST: f64 = 64.0;
+    /// The widest filter, in places on either side. It bounds the sum of weights.
+    const WIDEST: f64 = 64.0;
     /// Centres are nearer to place 0 than this, so that they fit 64 bits.
     const FAR: f64 = (1 << 20) as f64;
 
-    /// `None` if the numbers would not fit; `line` is in places.
-    fn new(line: Line) -> Option<Triangle> {
+    /// The axis on a grid whose places span `unit` pixels; `None` for other filters, and where the numbers would not fit.
+    pub(super) fn new(interpolation: Interpolation, line: Line, unit: u32) -> Option<Triangle> {
         let Line {
             slope,
             start,
             count,
             bounds: (low, high),
-        } = line;
+        } = line.in_places(unit);
         let support = support(Interpolation::Bilinear, slope.abs());
         let end = start + slope * f64::from(count);
-        let fits = support <= Triangle::MOST
+        let fits = interpolation == Interpolation::Bilinear
+            && support <= Triangle::WIDEST
             && start.abs().max(end.abs()) < Triangle::FAR
             && (0..high).contains(&low)
             && high < Triangle::FAR as i64;
         fits.then(|| Triangle {
             slope: (slope * (1u64 << 40) as f64).round() as i64,
             start: (start * (1u64 << 40) as f64).round() as i64,
-            support: (support * f64::from(1 << 16)).round() as i32,
+            support: (support * f64::from(1 << 16)).round() as u32,
             count,
-            bounds: (low as i32, high as i32),
-            taps: taps(support),
+            low: low as u32,
+            high: high as u32,
         })
+    }
+
+    /// The most places of a run.
+    pub fn most(&self) -> u32 {
+        (2 * self.support).div_ceil(1 << 16) + 1
     }
 
     /// The run of a position, and the distance of its first place from the centre.
     fn run(&self, position: u32) -> (i64, usize, i32) {
-        let (support, (low, high)) = (i64::from(self.support), self.bounds);
+        let (support, low, high) = (i64::from(self.support), i64::from(self.low), i64::from(self.high));
         let twice = self.slope * (2 * i64::from(position) + 1) + 2 * self.start;
         let center = (twice + (1 << 24)) >> 25;
-        let first = ((center - support + (1 << 15)) >> 16).clamp(low.into(), i64::from(high) - 1);
+        let first = ((center - support + (1 << 15)) >> 16).clamp(low, high - 1);
         let end = ((center + support + (1 << 15)) >> 16)
-            .clamp(first + 1, high.into())
-            .min(first + self.taps as i64);
+            .clamp(first + 1, high)
+            .min(first + i64::from(self.most()));
         // Weights are 0 from `support` on.
         let distance = ((first << 16) + (1 << 15) - center).clamp(-(1 << 30), 1 << 30);
         (first, (end - first) as usize, distance as i32)
@@ -112,11 +121,11 @@ fn taps(support: f64) -> usize {
     (2.0 * support).ceil() as usize + 1
 }
 
-/// Places of the finest grid.
+/// A window on the finest grid.
 struct Run {
     first: i64,
     count: usize,
-    /// Of the weights.
+    /// The sum of its weights, which is never 0.
     sum: f64,
 }
 
@@ -127,29 +136,22 @@ pub(super) struct Windows {
     unit: u32,
     /// One for each position.
     runs: Vec<Run>,
-    /// `taps` for each position; behind a run they are 0.
+    /// `taps` for each position, not normalised: [`Run::sum`] is their sum. Behind a run they are 0.
     weights: Vec<f64>,
     /// The most places of a run.
     taps: usize,
 }
 
 impl Windows {
-    /// The windows of an axis in whole numbers, if they are found so.
-    pub fn triangle(interpolation: Interpolation, line: Line, unit: u32) -> Option<Triangle> {
-        match interpolation {
-            Interpolation::Bilinear => Triangle::new(line.in_places(unit)),
-            Interpolation::Nearest | Interpolation::Bicubic => None,
-        }
-    }
-
-    /// Finds the windows of a triangle.
+    /// Finds the windows of a triangle on a grid whose places span `unit` pixels.
     pub fn set(&mut self, triangle: &Triangle, unit: u32) {
-        self.begin(unit, triangle.taps, triangle.count);
-        for (u, weights) in (0..triangle.count).zip(self.weights.chunks_exact_mut(triangle.taps)) {
-            let (first, count, distance) = triangle.run(u);
-            let (mut sum, mut distance) = (0, distance);
+        self.begin(unit, triangle.most() as usize, triangle.count);
+        let support = triangle.support as i32;
+        for (u, weights) in (0..triangle.count).zip(self.weights.chunks_exact_mut(self.taps)) {
+            let (first, count, mut distance) = triangle.run(u);
+            let mut sum = 0;
             for weight in &mut weights[..count] {
-                let whole = (triangle.support - distance.abs()).max(0);
+                let whole = (support - distance.abs()).max(0);
                 *weight = f64::from(whole);
                 sum += whole;
                 distance += 1 << 16;
@@ -171,7 +173,7 @@ impl Windows {
 
     /// Finds the windows of an axis on a grid whose places span `unit` pixels.
     pub fn along(&mut self, interpolation: Interpolation, line: Line, unit: u32) {
-        if let Some(triangle) = Windows::triangle(interpolation, line, unit) {
+        if let Some(triangle) = Triangle::new(interpolation, line, unit) {
             return self.set(&triangle, unit);
         }
         let Line {
@@ -284,18 +286,18 @@ impl Windows {
 
     /// Weights a position has over the samples of a channel.
     pub fn taps_on(&self, side: Side) -> usize {
-        taps_on(self.taps, side, self.unit)
+        taps_on(self.taps, side.pixels / self.unit, side.count)
     }
 }
 
-/// Weights over the samples of a channel, for runs of at most `taps` places that span `unit` pixels.
-pub(super) fn taps_on(taps: usize, side: Side, unit: u32) -> usize {
-    let taps = match (side.pixels / unit) as usize {
+/// Weights over the samples of a channel, each of which spans `ratio` places, for runs of at most `taps` places.
+pub(super) fn taps_on(taps: usize, ratio: u32, samples: u32) -> usize {
+    let taps = match ratio {
         1 => taps,
         2 => taps / 2 + 2,
-        ratio => (taps - 1) / ratio + 2,
+        ratio => (taps - 1) / ratio as usize + 2,
     };
-    taps.min(side.count as usize)
+    taps.min(samples as usize)
 }
 
 /// The whole number below. `f64::floor` is a call of the C library where processors without SSE 4.1 are served too.
@@ -361,21 +363,24 @@ impl Columns {
     }
 }
 
-/// Weights down the columns: 15 bits, 1.0 being 32767.
-#[derive(Default)]
-pub(super) struct Rows {
-    starts: Vec<u32>,
-    weights: Vec<i16>,
+/// Windows of samples.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Taps {
+    /// The first sample of each position, counted from the first that is there.
+    pub starts: Vec<u32>,
+    /// `taps` for each position.
+    pub weights: Vec<i16>,
     /// Weights a position.
     pub taps: usize,
 }
 
-impl Rows {
-    pub fn set(&mut self, windows: &Windows, side: Side) {
+impl Taps {
+    /// Takes the weights of a channel that lies like `side`, of so many bits; 1.0 is 32767 where they are 15.
+    pub(super) fn set(&mut self, windows: &Windows, side: Side, bits: u32) {
         self.taps = windows.taps_on(side);
         self.starts.clear();
         self.weights.clear();
-        let Rows {
+        let Taps {
             starts,
             weights: all,
             taps,
@@ -383,13 +388,13 @@ impl Rows {
         windows.fold(side, |start, weights, sum| {
             let begin = all.len();
             all.resize(begin + *taps, 0);
-            quantize(weights, sum, 1 << 15, |i, weight| all[begin + i] = weight);
+            quantize(weights, sum, 1 << bits, |i, weight| all[begin + i] = weight);
             starts.push(start as u32);
         });
     }
 
-    /// The first row of position `v` and its weights.
-    pub fn of(&self, v: usize) -> (usize, &[i16]) {
+    /// The first sample of position `v` and its weights.
+    pub(super) fn of(&self, v: usize) -> (usize, &[i16]) {
         (
             self.starts[v] as usize,
             &self.weights[v * self.taps..][..self.taps],

@@ -77,7 +77,7 @@ pub(super) fn rgbx(isa: Isa, color: Color, channels: [&[i16]; 3], out: &mut [u8]
 
 #[cfg(test)]
 mod tests {
-    use super::super::weights::{Line, Rows, Windows};
+    use super::super::weights::{Line, Taps, Windows};
     use super::*;
     use crate::fused::source::Side;
     use crate::op::Interpolation;
@@ -133,8 +133,8 @@ mod tests {
                             "{isa:?} {interpolation:?} {slope} {pixels}"
                         );
                     }
-                    let mut rows = Rows::default();
-                    rows.set(&windows, side);
+                    let mut rows = Taps::default();
+                    rows.set(&windows, side, 15);
                     let values: Vec<i16> = noise(96 * rows.taps).iter().map(|&v| i16::from(v) * 64).collect();
                     let mixed = |isa| {
                         let mut out = vec![3; 96];
