@@ -1,6 +1,7 @@
 //! Resampling by gathering: maps each pixel back to the source, in the arithmetic of `fused`.
 
 use super::colour::apply_points;
+use super::windows::window;
 use super::{channel, clamped, held, held_signed, packed, read, saturated, signed, word, write};
 use cubecl::prelude::*;
 
@@ -266,27 +267,6 @@ fn upright(
         blue = saturated(blue + product(saturated(row.blue), weight));
     }
     packed(byte(red), byte(green), byte(blue))
-}
-
-/// A window of a table among the pixels.
-#[derive(CubeType)]
-struct Window {
-    /// The first sample.
-    start: u32,
-    /// The place of its weights.
-    weights: u32,
-    /// How many weights there are.
-    taps: u32,
-}
-
-#[cube]
-fn window(pixels: &mut [u32], table: u32, position: u32) -> Window {
-    let taps = held(pixels, table);
-    Window {
-        start: held(pixels, table + 2 + position),
-        weights: table + 2 + held(pixels, table + 1) + position * taps,
-        taps,
-    }
 }
 
 /// Along rows and columns of each component's own samples, followed by the conversion to colour.

@@ -57,6 +57,28 @@ pub(crate) fn windows(words: &[u32], pixels: &mut [u32], records: u32) {
     }
 }
 
+/// A window of a table among the pixels.
+#[derive(CubeType)]
+pub(crate) struct Window {
+    /// The first sample.
+    pub start: u32,
+    /// The place of its weights.
+    pub weights: u32,
+    /// How many weights there are.
+    pub taps: u32,
+}
+
+/// The window of a position, from a table that [`windows`] wrote.
+#[cube]
+pub(crate) fn window(pixels: &mut [u32], table: u32, position: u32) -> Window {
+    let taps = held(pixels, table);
+    Window {
+        start: held(pixels, table + 2 + position),
+        weights: table + 2 + held(pixels, table + 1) + position * taps,
+        taps,
+    }
+}
+
 /// The window of position `u`, whose first sample goes to `start`.
 #[cube]
 fn bilinear(words: &[u32], pixels: &mut [u32], record: u32, u: u32, start: u32, weights: u32) {
