@@ -231,6 +231,15 @@ def run_delay():
         return None
 
 
+def thread_run_delay():
+    """The same of the thread that asks alone."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 class LoaderFacts:
     """A DataLoader: what it is, and where its time went. It does not keep the loader alive."""
 
@@ -514,11 +523,11 @@ class Fetching:
         self.worker = worker
         self.batches = self.images = 0
         self.wall_seconds = self.cpu_seconds = 0.0
+        #: None as soon as the system does not say it.
+        self.delay_seconds = 0.0
         self.process_began = None
-        self.delay_began = run_delay()
 
     def facts(self):
-        delay = run_delay()
         return {
             "loader": self.loader,
             "worker": self.worker,
@@ -526,11 +535,11 @@ class Fetching:
             "batches": self.batches,
             "images": self.images,
             "wall_seconds": self.wall_seconds,
-            #: Of the fetching thread.
+            #: Of the fetching thread, while it fetched.
             "cpu_seconds": self.cpu_seconds,
+            "delay_seconds": self.delay_seconds,
             #: Of the whole process since its first batch was begun: what sends batches included.
             "process_cpu_seconds": 0.0 if self.process_began is None else time.process_time() - self.process_began,
-            "delay_seconds": None if delay is None or self.delay_began is None else max(0.0, delay - self.delay_began),
         }
 
 
@@ -833,23 +842,29 @@ def watch_fetcher(fetcher):
     rest = b"" if worker is None else b" worker=%d" % worker
 
     def fetch(indices):
-        begin, cpu = time.time(), time.thread_time()
         if fetching.process_began is None:
             fetching.process_began = time.process_time()
+        begin, cpu, delay = time.time(), time.thread_time(), thread_run_delay()
         batch = original(indices)
-        note_fetched(fetching, begin, cpu, indices, batch, rest)
+        note_fetched(fetching, begin, cpu, delay, indices, batch, rest)
         return batch
 
     fetcher.fetch = fetch
 
 
 @guarded
-def note_fetched(fetching, begin, cpu, indices, batch, rest):
+def note_fetched(fetching, begin, cpu, delay, indices, batch, rest):
+    # What is taken off the time lies within it: the clock is asked first at the begin, and last here.
+    cpu, delayed = time.thread_time() - cpu, thread_run_delay()
     now = time.time()
     fetching.batches += 1
     fetching.images += len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
     fetching.wall_seconds += now - begin
-    fetching.cpu_seconds += time.thread_time() - cpu
+    fetching.cpu_seconds += cpu
+    if None in (fetching.delay_seconds, delay, delayed):
+        fetching.delay_seconds = None
+    else:
+        fetching.delay_seconds += delayed - delay
     hook.span(b"DataLoaderWorker", begin, now, rest)
     if rest:
         # A worker may be ended at any time: it is at most a batch behind, or a second.

@@ -129,12 +129,12 @@ pub struct Fetching {
     pub images: u64,
     /// Time, seconds.
     pub wall_seconds: f64,
-    /// CPU time of the thread that fetches, seconds.
+    /// CPU time of the thread that fetches, while it fetched, seconds.
     pub cpu_seconds: f64,
+    /// Time for which that thread, while it fetched, could run and had no core, seconds; `None` where the system does not say.
+    pub delay_seconds: Option<f64>,
     /// CPU time of the whole process since the first batch, seconds.
     pub process_cpu_seconds: f64,
-    /// Time of its threads that could run and had no core, seconds.
-    pub delay_seconds: Option<f64>,
 }
 
 /// What all processes have counted in a folder, by process number; and what could not be read.

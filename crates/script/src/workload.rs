@@ -105,10 +105,7 @@ impl Script {
             None => maker.cpu_seconds,
         });
         let wait = of_makers(&|maker| {
-            let delay = match maker.worker {
-                Some(_) => maker.delay_seconds.unwrap_or(0.0),
-                None => 0.0,
-            };
+            let delay = maker.delay_seconds.unwrap_or(0.0);
             (maker.wall_seconds - maker.cpu_seconds - delay).max(0.0)
         });
         let cores = (cores / process.local_world.max(1)).max(1);
@@ -233,8 +230,8 @@ mod tests {
                 images,
                 wall_seconds: 0.026 * images as f64,
                 cpu_seconds: 0.004 * images as f64,
-                process_cpu_seconds: 0.005 * images as f64,
                 delay_seconds: Some(0.002 * images as f64),
+                process_cpu_seconds: 0.005 * images as f64,
             }),
             ..Process::default()
         };
