@@ -148,8 +148,9 @@ fn steps_and_waits_are_seen() {
         assert_eq!(ran.spans(span::WORKER), 30, "{words}");
         let workload = Script::of(&ran.processes).unwrap().workload(2, None);
         let wait = workload.read_wait_seconds.unwrap();
-        // A sleep is never shorter, whatever else wants the cores.
-        assert!((0.0199..0.080).contains(&wait), "{words}: a read of {wait}");
+        // A sleep is never shorter, whatever else wants the cores; Linux counts a few milliseconds of one as lack of a core now
+        // and then.
+        assert!((0.019..0.080).contains(&wait), "{words}: a read of {wait}");
         assert_eq!((workload.images, workload.batch_size), (40, 4), "{words}");
         assert!(workload.wait_share > 0.1, "{words}: {}", workload.wait_share);
         // All of the loop's time is known: 40 reads of 20 ms by one maker, or by two.
