@@ -192,19 +192,23 @@ fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// Ports for daemons that bind them later, and again when they are restarted. They lie below the range from which Linux
+/// Ports for daemons that bind them later, and again when they are restarted. They lie outside of the range from which Linux
 /// gives ports to whoever asks for any, so that no such socket takes one in between.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
-    let end: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-    assert!(end > 10_000, "Linux gives ports from {end} on");
+    let mut ends = range.split_whitespace().map(|end| end.parse::<u16>().unwrap());
+    let (low, high) = (ends.next().unwrap(), ends.next().unwrap());
+    let mut outside: Vec<u16> = (5_000..=u16::MAX)
+        .filter(|port| !(low..=high).contains(port))
+        .collect();
     // Another process that looks for ports begins elsewhere.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let first = 5_000 + (now.subsec_micros() % u32::from(end - 5_000)) as u16;
-    let mut free = (first..end)
-        .chain(5_000..first)
+    let first = now.subsec_micros() as usize % outside.len().max(1);
+    outside.rotate_left(first);
+    let mut free = outside
+        .into_iter()
         .filter(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok());
-    std::array::from_fn(|_| free.next().expect("a free port"))
+    std::array::from_fn(|_| free.next().expect("a free port that Linux gives nobody"))
 }
 
 /// Polls until something is so.
