@@ -283,15 +283,15 @@ impl Batcher {
         None
     }
 
-    /// Says that batches are made although so many bytes are leaving.
+    /// Warns that the loader goes on although so many bytes of released batches are still in use.
     pub(crate) fn warn_of_leaving(&self, bytes: u64, patience: Duration) {
         #[cfg(feature = "cuda")]
         crate::lend::warn(self.gpu.name().index, "leaving".to_owned(), |device| {
             format!(
-                "cuda:{device}: for {} s a consumer's stream was done with none of the batches that it let go of, {} MiB, and more \
-                 are made; wait for the stream now and then, or raise the memory budget",
-                patience.as_secs(),
-                mib(bytes)
+                "cuda:{device}: {} MiB of batches that their consumer let go of are still in use by its stream after {} s; the loader \
+                 goes on beyond its memory budget; wait for the stream now and then, or raise the budget",
+                mib(bytes),
+                patience.as_secs()
             )
         });
         #[cfg(not(feature = "cuda"))]

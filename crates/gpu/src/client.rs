@@ -271,8 +271,8 @@ fn check_process() -> Result<(), String> {
     match first == process::id() {
         true => Ok(()),
         false => Err(format!(
-            "process {first} has used devices, and a fork of it cannot; start processes by spawn, or use devices in \
-             none before"
+            "process {first} has used devices, and a process that was forked from it cannot; start processes by spawn, or \
+             fork before any device is used"
         )),
     }
 }

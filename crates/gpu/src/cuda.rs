@@ -56,8 +56,7 @@ fn loaded() -> Option<String> {
         path.contains("/libnvrtc.so").then(|| path.to_owned())
     })?;
     Some(format!(
-        "loaded is {path}: the first part of a program that needs NVRTC decides, so in Python open the device before torch is \
-         imported"
+        "this process has loaded {path} and keeps it; where it is torch's, open the device before you import torch"
     ))
 }
 

@@ -26,8 +26,8 @@ pub enum GpuError {
     Pipeline(#[from] PipelineError),
     /// A batch needs more memory than it may have.
     #[error(
-        "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB, half of what batches may take, \
-         for there are two at a time (the largest is image {largest} of the batch, {largest_need} MiB); raise the budget \
+        "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB, half of the budget, because two \
+         batches are made at a time (the largest is image {largest} of the batch, {largest_need} MiB); raise the budget \
          (--gpu-memory-budget) or make the batches smaller (--batch-size)"
     )]
     Budget {

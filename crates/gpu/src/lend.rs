@@ -237,8 +237,8 @@ pub(crate) fn warn(device: usize, why: String, text: impl FnOnce(usize) -> Strin
     }
 }
 
-/// Why device memory is taken that consumers of lent batches should have given back, and what to do: what was not returned by
-/// an earlier call. Each reason is given once for each device.
+/// Warnings about memory that consumers of lent batches have not returned, with what to do. Each call returns only new ones, and
+/// each reason comes once for each device.
 pub fn lend_warnings() -> Vec<String> {
     let mut warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
     mem::take(&mut warnings.pending)

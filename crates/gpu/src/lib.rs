@@ -60,10 +60,10 @@
 //! A `DeviceLoader` is a loader whose workers prepare samples, with a thread that makes its batches on its
 //! own queue of the device (`loader`): batch n+1 is uploaded, decoded and augmented while the network works
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are being made, each within half of the
-//! budget, and their memory is reused; those that were handed over have theirs until they are let go of. As long as
-//! more than half of the budget was let go of and its consumer's stream is not done with it, no further batch begins,
-//! unless nothing comes back for ten seconds, of which a warning tells. Order, draws, resume and the policy for bad
-//! images are the loader's.
+//! budget, and their memory is reused. A batch that was handed over keeps its memory until its consumer lets go of it.
+//! While the consumer's stream still uses more than half of the budget in batches that it let go of, no further batch
+//! begins. If none of it comes back for ten seconds, the loader warns and goes on. Order, draws, resume and the policy
+//! for bad images are the loader's.
 //!
 //! # For other libraries
 //!

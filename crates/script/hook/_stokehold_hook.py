@@ -106,11 +106,9 @@ class Hook:
         self.delay = None
 
     def place(self, rank, world):
-        """Which of the ranks this is."""
+        """Which of the ranks this is. Spans of other ranks are tracks of their own, beside those of rank 0 that figures are made of."""
         self.rank, self.world = (rank, world) if world > 1 else (0, 1)
         self.prefix = f"rank{self.rank}/".encode() if self.rank else b""
-
-    # What a span is called. Those of other ranks are tracks of their own, beside those of rank 0 that figures are made of.
 
     def span(self, name, start, end, rest=b""):
         line = b"%s%s %.6f %.6f%s\n" % (self.prefix, name, start, end if end > start else start, rest)
@@ -232,7 +230,7 @@ def run_delay():
 
 
 def thread_run_delay():
-    """The same of the thread that asks alone."""
+    """The same of the calling thread alone."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e9
@@ -379,7 +377,8 @@ class Iteration:
         if open_one is not None and open_one is not self and open_one.interrupted is None:
             # Another loader's batches have their own time, as validation in the midst of an epoch has.
             open_one.interrupted = (now, cpu)
-            # A pass that began after it, or one after batches without gradients: it was left, and what steps now is not its own.
+            # A pass that began after it, or one after batches without gradients: the program left it, and later steps of the
+            # optimizer are not its own.
             # Two loaders that are iterated in turns share their steps.
             if self.batches == 0 or not open_one.graded:
                 open_one.steps_before = hook.optimizer_steps
@@ -945,8 +944,7 @@ SwappedIterator.__next__ = watched_next(SwappedIterator.__next__)
 
 
 def pipeline_of(loader, facts):
-    """The transforms as Stokehold has them, for a prediction; only where the program's Python has the package already loaded or
-    the settings ask for it."""
+    """The transforms as Stokehold has them, for a prediction, if the settings ask for it."""
     if not hook.settings.get("convert"):
         return
     try:

@@ -62,7 +62,7 @@ impl Script {
         Some(each * images as f64 + begins)
     }
 
-    /// The numbers from which gains are predicted, on a machine with so many cores, `others` of which other programs kept busy.
+    /// The numbers from which gains are predicted, for a machine with `cores` cores, of which other programs used `others`.
     ///
     /// - A worker's CPU time per image is that of its process since its first batch, which includes what sends batches.
     /// - Its wait is what a fetch took beyond its CPU time, and beyond the time that it wanted a core and had none.

@@ -161,7 +161,8 @@ fn weight_of(support: i32, distance: i32, i: u32) -> i32 {
     max(support - max(distance, 0 - distance), 0)
 }
 
-/// Adds to the weight of a sample of a window. No record of ours has a sample behind it, whose weight would be another position's.
+/// Adds to the weight of a sample of a window. A sample behind the window is left out, because its place belongs to the next
+/// position; the host writes no record with one.
 #[cube]
 fn add(pixels: &mut [u32], weights: u32, taps: u32, sample: i32, weight: i32) {
     let sample = u32::reinterpret(sample);

@@ -120,8 +120,8 @@ const fn token_bits() -> [u32; 2] {
     words
 }
 
-/// Of lanes: a sum over those before, and over all. A unit that is all lanes, one after the other, knows its own number
-/// alone, and adds it up itself.
+/// A sum over the lanes before this one, and one over all lanes. A unit that does the work of all lanes in turn adds up both
+/// itself.
 #[derive(CubeType)]
 struct Sum {
     before: u32,
