@@ -7,13 +7,13 @@ use stokehold_train::GpuOptions;
 
 use crate::failure::Usage;
 
-/// The options beside `--executor gpu`.
+/// The options beside `--executor gpu`, and beside the trial `gpu` of `compare`.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct GpuArgs {
-    /// With --executor gpu, where the symbols of JPEGs and packed images are decoded: hybrid (in loader threads) or device.
+    /// For the executor gpu: where the symbols of JPEGs and packed images are decoded, hybrid (in loader threads) or device.
     #[arg(long, value_name = "WAY", default_value_t = Decode::Hybrid)]
     gpu_decode: Decode,
-    /// With --executor gpu, device memory for batches, such as 2GiB [default: an eighth of a CUDA device's, half of a Vulkan
+    /// For the executor gpu: device memory for batches, such as 2GiB [default: an eighth of a CUDA device's, half of a Vulkan
     /// device's largest buffer, at least 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     gpu_memory_budget: Option<u64>,
@@ -37,7 +37,8 @@ pub fn check(options: GpuOptions, is_used: bool) -> Result<(), Usage> {
     match is_used || options == GpuOptions::default() {
         true => Ok(()),
         false => Err(Usage(
-            "--gpu-decode and --gpu-memory-budget are of the executor gpu, which is not used here; give it, or leave them out".to_owned(),
+            "--gpu-decode and --gpu-memory-budget are of the executor gpu, which is not used here; choose it (in compare the trial gpu), or \
+             leave them out".to_owned(),
         )),
     }
 }

@@ -52,7 +52,7 @@ pub struct MachineArgs {
     /// Images per batch, at least 1.
     #[arg(long, value_name = "IMAGES", default_value_t = 32)]
     batch_size: usize,
-    /// Device that computes: auto, cpu, cuda or vulkan.
+    /// Device that computes: auto, cpu, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     #[command(flatten)]

@@ -52,10 +52,10 @@ pub enum Args {
 pub struct LoaderBenchArgs {
     /// A folder of images, at any depth; labels do not matter, and the training images' masks are loaded where they have masks [default: generated photographs]
     data: Option<PathBuf>,
-    /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device
+    /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device; auto is of train
     #[arg(long, default_value_t = AnyExecutor::default())]
     executor: AnyExecutor,
-    /// The device of --executor gpu: auto, cuda or vulkan
+    /// The device of --executor gpu: auto, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     #[command(flatten)]

@@ -665,7 +665,7 @@ fn wrong_options_say_what_is_allowed() {
         (["--round", "0"], "rounds of 0 s: they must be 0.01 to 60 s"),
         (
             ["--device", "tpu"],
-            "there is no device 'tpu': choose one of auto, cpu, cuda, vulkan",
+            "there is no device 'tpu': choose auto, cpu, cuda or vulkan, or with a number",
         ),
         (["--colour", "red"], "--colour"),
     ] {

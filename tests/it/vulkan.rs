@@ -130,7 +130,7 @@ fn auto_leaves_devices_made_of_the_cpu_alone() {
     let (code, _, said) = stokehold(dir.path(), &["bench", "loader", ".", "--executor", "gpu"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("train on cuda or vulkan; or choose the executor fused"),
+        said.contains("and what to install for the others; or choose the executor fused"),
         "{said}"
     );
 }

@@ -261,6 +261,15 @@ impl Plan {
                     return wrong("gpu makes images on the device that trains, and an emulated accelerator is none; choose Burn as the \
                         trainer".to_owned());
                 }
+                (TrainerPlan::Emulated(_), None) if *trial == Trial::StokeholdGpu => {
+                    return wrong("stokehold-gpu makes images on the CUDA device that trains, and an emulated accelerator is none; \
+                        choose PyTorch as the trainer".to_owned());
+                }
+                (TrainerPlan::Torch(torch), None)
+                    if *trial == Trial::StokeholdGpu && torch.device == "cpu" =>
+                {
+                    return wrong("stokehold-gpu makes images on the CUDA device that trains; let PyTorch train on cuda".to_owned());
+                }
                 _ => {}
             }
             if self.pipeline.is_some() && trial.executor().is_none() {
@@ -588,6 +597,8 @@ pub(crate) mod tests {
         };
         assert!(refused(|plan| plan.trials.truncate(1)).contains("at least two"));
         assert!(refused(|plan| plan.trials = vec![Trial::Gpu, Trial::Fused]).contains("choose Burn"));
+        let on_gpu = |plan: &mut Plan| plan.trials = vec![Trial::StokeholdGpu, Trial::Torchvision];
+        assert!(refused(on_gpu).contains("choose PyTorch"));
         assert!(
             refused(|plan| plan.trials = vec![Trial::Dali, Trial::Fused, Trial::Dali])
                 .contains("dali is given twice")

@@ -118,6 +118,10 @@ impl Batcher {
     /// [`GpuError::Budget`] if the batch needs more memory than it may have, [`GpuError::Piece`] if it needs more of it in one
     /// piece than the device gives, [`GpuError::TooMany`] if it has more than 65 535 images.
     pub fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<LaidOut, GpuError> {
+        self.lay_out_within(samples, self.budget)
+    }
+
+    fn lay_out_within<S: AsRef<Prepared>>(&self, samples: &[S], budget: u64) -> Result<LaidOut, GpuError> {
         if samples.len() > MOST_COUNTED {
             return Err(GpuError::TooMany {
                 images: samples.len(),
@@ -139,17 +143,17 @@ impl Batcher {
             layout.add(index, sample.as_ref());
             let need = layout.bytes() - before;
             before += need;
-            alone += usize::from(need + self.sample_bytes() > self.budget);
+            alone += usize::from(need + self.sample_bytes() > budget);
             if need > largest.1 {
                 largest = (index, need);
             }
         }
         let need = layout.bytes() + out;
-        if need > self.budget {
+        if need > budget {
             return Err(GpuError::Budget {
                 images: samples.len(),
                 need: mib(need),
-                budget: mib(self.budget),
+                budget: mib(budget),
                 largest: largest.0,
                 largest_need: mib(largest.1),
                 alone,
@@ -195,7 +199,7 @@ impl Batcher {
 
     /// Waits for a batch. Of the `samples` that it was laid out from, those that the device could not decode
     /// are then prepared by the CPU, and the batch is made again; broken ones are left out: see
-    /// [`DeviceBatch::bad`].
+    /// [`DeviceBatch::bad`]. Coefficients take more memory than symbols, so this second batch may exceed the budget.
     ///
     /// # Errors
     /// [`GpuError::Batch`] if the device failed.
@@ -217,7 +221,7 @@ impl Batcher {
         let kept = (0..samples.len()).filter(|place| !bad.contains_key(place));
         let kept = kept.map(|place| again.get(&place).unwrap_or_else(|| samples[place].as_ref()));
         let kept: Vec<&Prepared> = kept.collect();
-        let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?)?)?;
+        let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out_within(&kept, u64::MAX)?)?)?;
         if !undecoded.is_empty() {
             return Err(self
                 .gpu

@@ -27,6 +27,13 @@ pub(crate) fn require() -> Result<(), String> {
             advice()
         )
     })?;
+    if let Some(path) = std::env::var_os("CUDA_PATH").filter(|path| !std::path::Path::new(path).is_dir()) {
+        return Err(format!(
+            "CUDA_PATH is {}, and no such folder can be read: {}",
+            std::path::Path::new(&path).display(),
+            advice()
+        ));
+    }
     // It passes a folder of headers to NVRTC even if a kernel needs none.
     cubecl::cuda::install::cuda_path().ok_or_else(|| {
         format!(

@@ -34,7 +34,7 @@
 //! # On the device
 //!
 //! A `Batcher` lays a batch out, rejects it if it does not fit the budget, uploads it in one piece, and
-//! queues the launches, whose number does not depend on the number of images. Then (`kernels`):
+//! queues the launches, whose number does not depend on the number of images up to some ten thousand. Then (`kernels`):
 //!
 //! 1. **Coefficients** (`coefficients`, `kernels::decode`). The quantised coefficients of all images of a
 //!    batch are in one buffer of 16-bit numbers, block after block, with records that say which block belongs

@@ -338,7 +338,7 @@ impl Feeder {
             // An error of the next batch is reported after this one.
             let next = match next {
                 Poll::Pending => None,
-                Poll::Ready(next) => Some(next.map(|batch| self.lay_out(batch?, any || ahead.is_some()))),
+                Poll::Ready(next) => Some(next.map(|batch| self.begin(batch?, any || ahead.is_some()))),
             };
             if let Some(ahead) = ahead.take() {
                 match self.finish(ahead)? {
@@ -388,11 +388,28 @@ impl Feeder {
         Ok(())
     }
 
+    /// Lays a new batch out.
+    fn begin(&mut self, mut batch: Batch, any: bool) -> Result<(LaidOut, Ready), End> {
+        let (laid_out, samples) = self.lay_out(&mut batch, any)?;
+        let state = self.batches.state();
+        Ok((
+            laid_out,
+            Ready {
+                samples,
+                batch,
+                state,
+            },
+        ))
+    }
+
     /// Lays a batch out, and applies the policy for bad images to those that need more than the budget by themselves. Where that
     /// holds for a whole batch and none was made before (`any`), the budget is too small and not an image too large.
-    fn lay_out(&mut self, mut batch: Batch, any: bool) -> Result<(LaidOut, Ready), GpuError> {
-        let (laid_out, samples) = loop {
-            let samples = prepared(&batch);
+    fn lay_out(&mut self, batch: &mut Batch, any: bool) -> Result<(LaidOut, Vec<Arc<Prepared>>), End> {
+        loop {
+            if self.progress.stop.load(Ordering::Acquire) {
+                return Err(End::Unwanted);
+            }
+            let samples = prepared(batch);
             match self.batcher.lay_out(&samples) {
                 Err(GpuError::Budget {
                     images,
@@ -406,39 +423,33 @@ impl Feeder {
                         "the executor gpu needs {largest_need} MiB of device memory for it, and a batch may have {budget} MiB; give \
                          it more (--gpu-memory-budget, twice that for two batches), use the executor fused, or resize the image"
                     );
-                    self.batches.reject(&mut batch, &[(largest, reason)])?;
+                    self.batches.reject(batch, &[(largest, reason)])?;
                 }
-                other => break (other?, samples),
+                other => return Ok((other?, samples)),
             }
-        };
-        let state = self.batches.state();
-        Ok((
-            laid_out,
-            Ready {
-                samples,
-                batch,
-                state,
-            },
-        ))
+        }
     }
 
     /// Waits for a batch and applies the policy to its bad images; `None` if the batch became empty.
-    fn finish(&mut self, ahead: Ahead) -> Result<Option<(LoadedBatch, State)>, GpuError> {
+    fn finish(&mut self, ahead: Ahead) -> Result<Option<(LoadedBatch, State)>, End> {
         let Ready {
             samples,
             mut batch,
             state,
         } = ahead.ready;
         let mut images = self.batcher.finish(ahead.work, &samples)?;
-        if !images.bad.is_empty() {
+        let given_back = images.given_back;
+        while !images.bad.is_empty() {
             let bad = images.bad.iter().map(|(place, bad)| (*place, bad.to_string()));
             let substituted = self.batches.reject(&mut batch, &bad.collect::<Vec<_>>())?;
-            if substituted {
-                let given_back = images.given_back;
-                drop(images);
-                images = self.batcher.run(&prepared(&batch))?;
-                images.given_back = given_back;
+            if !substituted {
+                break;
             }
+            // Free its memory for the next one.
+            drop(images);
+            let (laid_out, samples) = self.lay_out(&mut batch, true)?;
+            images = self.batcher.finish(self.batcher.launch(laid_out)?, &samples)?;
+            images.given_back = given_back;
         }
         if batch.samples.is_empty() {
             // They are reported with the next batch, as the loader's are.

@@ -30,6 +30,8 @@ pub struct Batch {
     /// For each place, how often the epoch had its sample before, N numbers. For an executor on a device.
     #[doc(hidden)]
     pub again: Vec<u32>,
+    /// Samples that were found to be bad after workers had prepared them: they stand in for no other of this batch.
+    pub(crate) rejected: Vec<u64>,
     /// Bad images found on the way to this batch that this loader had not reported before.
     /// [`Batches::unreported`](crate::Batches::unreported) has those after the epoch's last batch.
     pub bad: Vec<BadImage>,

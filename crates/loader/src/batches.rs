@@ -389,6 +389,7 @@ impl Batches {
                     masks,
                     samples,
                     again,
+                    rejected: Vec::new(),
                     bad,
                     spans,
                     wait: start.elapsed(),
@@ -434,6 +435,7 @@ impl Batches {
                 name: source.name(sample as usize),
                 reason: reason.clone(),
             };
+            batch.rejected.push(sample);
             let mut met = vec![bad.clone()];
             match self.shared.options.bad_images {
                 BadImagePolicy::Error => return Err(LoaderError::BadImage(bad)),
@@ -443,7 +445,8 @@ impl Batches {
                         Some(worker) => worker,
                         none => none.insert(Worker::new(0, self.epoch, &self.shared, &Arc::default())?),
                     };
-                    let other = worker.prepare_instead(bad, batch.again[*place], &mut met)?;
+                    let again = batch.again[*place];
+                    let other = worker.prepare_instead(bad, again, &batch.rejected, &mut met)?;
                     match other {
                         Some((sample, prepared, mask)) => {
                             batch.samples[*place] = sample;

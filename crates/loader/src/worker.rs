@@ -384,7 +384,7 @@ impl Worker {
             }
             BadImagePolicy::Substitute => {
                 outcome.bad.push(bad.clone());
-                self.substitute(bad, place, outcome)
+                self.substitute(bad, &[], place, outcome)
             }
         }
     }
@@ -514,17 +514,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Prepares another image of the same class, for a place whose sample the epoch had `again` times before. Adds
-    /// further bad images to `met`; `None` if they are too many.
+    /// Prepares another image of the same class and none of `but`, for a place whose sample the epoch had `again` times
+    /// before. Adds further bad images to `met`; `None` if they are too many.
     pub(crate) fn prepare_instead(
         &mut self,
         bad: BadImage,
         again: u32,
+        but: &[u64],
         met: &mut Vec<BadImage>,
     ) -> Result<Option<(u64, PreparedSample, Vec<u8>)>, LoaderError> {
         let mut outcome = Outcome::default();
         self.seed = seed_of(self.shared.options.seed, again);
-        no_panic(|| self.substitute(bad, SampleMut::U8(&mut []), &mut outcome))?;
+        no_panic(|| self.substitute(bad, but, SampleMut::U8(&mut []), &mut outcome))?;
         met.append(&mut outcome.bad);
         let taken = outcome.taken.map(|sample| sample as u64);
         Ok(taken
@@ -532,10 +533,11 @@ impl Worker {
             .map(|(taken, prepared)| (taken, prepared, outcome.mask)))
     }
 
-    /// Another image of the same class: the first good one from a drawn position on.
+    /// Another image of the same class and none of `but`: the first good one from a drawn position on.
     fn substitute(
         &mut self,
         bad: BadImage,
+        but: &[u64],
         mut place: SampleMut<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), LoaderError> {
@@ -547,7 +549,7 @@ impl Worker {
         let others = class[first..]
             .iter()
             .chain(&class[..first])
-            .filter(|&&other| other as u64 != bad.sample);
+            .filter(|&&other| other as u64 != bad.sample && !but.contains(&(other as u64)));
         for (tries, &other) in others.enumerate() {
             // The consumer would stop at the limit too, but only after this search through the class.
             if tries >= limit || self.stop.load(Ordering::Relaxed) {

@@ -23,6 +23,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 
 #: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `convert`, `gradients`, `steps` and `seconds`,
@@ -229,13 +230,28 @@ def run_delay():
         return None
 
 
-def thread_run_delay():
-    """The same of the calling thread alone."""
+def schedstat(thread):
+    """Seconds for which a thread ran, and for which it could run and had no core; zeros where the system does not say."""
     try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return None
+        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+            ran, lacked = file.read().split()[:2]
+            return int(ran) / 1e9, int(lacked) / 1e9
+    except (OSError, ValueError):
+        return 0.0, 0.0
+
+
+def fetch_clocks():
+    """The calling thread's CPU time, how long it lacked a core, the process's CPU time, and how long the process's other threads
+    ran or lacked a core. Threads that send batches are left out of the last two: they send the last one meanwhile."""
+    own = threading.get_native_id()
+    senders = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("QueueFeederThread")}
+    try:
+        threads = {int(thread) for thread in os.listdir("/proc/self/task")}
+    except OSError:
+        threads = set()
+    sent = sum(schedstat(thread)[0] for thread in senders)
+    helped = sum(sum(schedstat(thread)) for thread in threads - senders - {own})
+    return time.thread_time(), schedstat(own)[1], time.process_time() - sent, helped
 
 
 class LoaderFacts:
@@ -521,9 +537,7 @@ class Fetching:
         self.loader = loader
         self.worker = worker
         self.batches = self.images = 0
-        self.wall_seconds = self.cpu_seconds = 0.0
-        #: None as soon as the system does not say it.
-        self.delay_seconds = 0.0
+        self.wait_seconds = self.cpu_seconds = 0.0
         self.process_began = None
 
     def facts(self):
@@ -533,10 +547,10 @@ class Fetching:
             "owner": hook.owner,
             "batches": self.batches,
             "images": self.images,
-            "wall_seconds": self.wall_seconds,
-            #: Of the fetching thread, while it fetched.
+            #: What fetches took beyond the time for which threads of this process ran or lacked a core.
+            "wait_seconds": self.wait_seconds,
+            #: Of this process while it fetched, without what sends batches.
             "cpu_seconds": self.cpu_seconds,
-            "delay_seconds": self.delay_seconds,
             #: Of the whole process since its first batch was begun: what sends batches included.
             "process_cpu_seconds": 0.0 if self.process_began is None else time.process_time() - self.process_began,
         }
@@ -843,27 +857,26 @@ def watch_fetcher(fetcher):
     def fetch(indices):
         if fetching.process_began is None:
             fetching.process_began = time.process_time()
-        begin, cpu, delay = time.time(), time.thread_time(), thread_run_delay()
+        begin, clocks = time.time(), fetch_clocks()
         batch = original(indices)
-        note_fetched(fetching, begin, cpu, delay, indices, batch, rest)
+        note_fetched(fetching, begin, clocks, indices, batch, rest)
         return batch
 
     fetcher.fetch = fetch
 
 
 @guarded
-def note_fetched(fetching, begin, cpu, delay, indices, batch, rest):
+def note_fetched(fetching, begin, clocks, indices, batch, rest):
+    own, lacked, process, helped = (max(0.0, after - before) for before, after in zip(clocks, fetch_clocks()))
     # What is taken off the time lies within it: the clock is asked first at the begin, and last here.
-    cpu, delayed = time.thread_time() - cpu, thread_run_delay()
     now = time.time()
+    # This thread may wait for others of the data set. One that has ended meanwhile is only in the process's time. Where several work
+    # at a time, their sum takes off too much, so the wait is rather too short than too long.
+    busy = own + lacked + max(helped, process - own)
     fetching.batches += 1
     fetching.images += len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
-    fetching.wall_seconds += now - begin
-    fetching.cpu_seconds += cpu
-    if None in (fetching.delay_seconds, delay, delayed):
-        fetching.delay_seconds = None
-    else:
-        fetching.delay_seconds += delayed - delay
+    fetching.wait_seconds += max(0.0, now - begin - busy)
+    fetching.cpu_seconds += max(own, process)
     hook.span(b"DataLoaderWorker", begin, now, rest)
     if rest:
         # A worker may be ended at any time: it is at most a batch behind, or a second.

@@ -127,12 +127,11 @@ pub struct Fetching {
     pub batches: u64,
     /// Samples.
     pub images: u64,
-    /// Time, seconds.
-    pub wall_seconds: f64,
-    /// CPU time of the thread that fetches, while it fetched, seconds.
+    /// What fetches took beyond the time for which threads of the process ran, or could run and had no core, seconds. Where the
+    /// system does not count the latter, it is part of the wait.
+    pub wait_seconds: f64,
+    /// CPU time of the process while it fetched, without what sends batches, seconds.
     pub cpu_seconds: f64,
-    /// Time for which that thread, while it fetched, could run and had no core, seconds; `None` where the system does not say.
-    pub delay_seconds: Option<f64>,
     /// CPU time of the whole process since the first batch, seconds.
     pub process_cpu_seconds: f64,
 }

@@ -65,7 +65,8 @@ impl Script {
     /// The numbers from which gains are predicted, for a machine with `cores` cores, of which other programs used `others`.
     ///
     /// - A worker's CPU time per image is that of its process since its first batch, which includes what sends batches.
-    /// - Its wait is what a fetch took beyond its CPU time, and beyond the time that it wanted a core and had none.
+    /// - Its wait is what a fetch took beyond the CPU time of its process's threads, and beyond the time that these wanted a core
+    ///   and had none.
     /// - The script's speed is that between a batch's arrival and the next demand, or that of its steps on the device, if these
     ///   took longer: a device is behind a script that does not wait for it.
     /// - With several ranks all numbers are those of rank 0, with its part of the machine's cores.
@@ -104,10 +105,7 @@ impl Script {
             Some(_) => maker.process_cpu_seconds.max(maker.cpu_seconds),
             None => maker.cpu_seconds,
         });
-        let wait = of_makers(&|maker| {
-            let delay = maker.delay_seconds.unwrap_or(0.0);
-            (maker.wall_seconds - maker.cpu_seconds - delay).max(0.0)
-        });
+        let wait = of_makers(&|maker| maker.wait_seconds);
         let cores = (cores / process.local_world.max(1)).max(1);
         let ceiling = cpu.zip(wait).map(|(cpu, wait)| {
             let workers = loader.num_workers.max(1) as f64;
@@ -228,9 +226,8 @@ mod tests {
                 owner: Some(1),
                 batches,
                 images,
-                wall_seconds: 0.026 * images as f64,
+                wait_seconds: 0.020 * images as f64,
                 cpu_seconds: 0.004 * images as f64,
-                delay_seconds: Some(0.002 * images as f64),
                 process_cpu_seconds: 0.005 * images as f64,
             }),
             ..Process::default()
@@ -320,7 +317,7 @@ mod tests {
                 worker: Some(0),
                 owner: Some(8),
                 images: 1000,
-                wall_seconds: 1e3,
+                wait_seconds: 1e3,
                 ..Fetching::default()
             }),
             ..Process::default()

@@ -10,9 +10,10 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use stokehold_ranks::Ranks;
 
-/// The values of `--device`.
+/// The values of `--device`: `auto`, `cpu`, `cuda`, `vulkan`, and with a number the names that `stokehold devices` lists, such as
+/// `cuda:1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String", into = "String")]
 pub enum DeviceChoice {
     /// The first CUDA or Vulkan GPU that is compiled in and present, else the CPU. A Vulkan driver that
     /// computes on the CPU, such as Mesa's lavapipe, does not count as a GPU.
@@ -20,35 +21,32 @@ pub enum DeviceChoice {
     Auto,
     /// The CPU.
     Cpu,
-    /// The first NVIDIA GPU (feature `cuda`).
-    Cuda,
-    /// The first GPU with a Vulkan driver (feature `vulkan`).
-    Vulkan,
+    /// The NVIDIA GPU of this number (feature `cuda`).
+    Cuda(usize),
+    /// The GPU with a Vulkan driver of this number (feature `vulkan`).
+    Vulkan(usize),
 }
 
 impl DeviceChoice {
-    /// Every choice, in the order of the help text.
-    pub const ALL: [DeviceChoice; 4] = [
-        DeviceChoice::Auto,
-        DeviceChoice::Cpu,
-        DeviceChoice::Cuda,
-        DeviceChoice::Vulkan,
-    ];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
+    /// The name without a number.
+    fn kind(self) -> &'static str {
         match self {
             DeviceChoice::Auto => "auto",
             DeviceChoice::Cpu => "cpu",
-            DeviceChoice::Cuda => "cuda",
-            DeviceChoice::Vulkan => "vulkan",
+            DeviceChoice::Cuda(_) => "cuda",
+            DeviceChoice::Vulkan(_) => "vulkan",
         }
     }
 }
 
 impl fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            DeviceChoice::Cuda(number @ 1..) | DeviceChoice::Vulkan(number @ 1..) => {
+                f.pad(&format!("{}:{number}", self.kind()))
+            }
+            _ => f.pad(self.kind()),
+        }
     }
 }
 
@@ -56,8 +54,30 @@ impl FromStr for DeviceChoice {
     type Err = DeviceError;
 
     fn from_str(name: &str) -> Result<Self, DeviceError> {
-        let known = Self::ALL.into_iter().find(|choice| choice.name() == name);
-        known.ok_or_else(|| DeviceError::Unknown(name.to_string()))
+        let (kind, number) = name
+            .split_once(':')
+            .map_or((name, None), |(kind, number)| (kind, Some(number)));
+        match (kind, number.map_or(Ok(0), str::parse)) {
+            ("auto", Ok(_)) if number.is_none() => Ok(Self::Auto),
+            ("cpu", Ok(_)) if number.is_none() => Ok(Self::Cpu),
+            ("cuda", Ok(number)) => Ok(Self::Cuda(number)),
+            ("vulkan", Ok(number)) => Ok(Self::Vulkan(number)),
+            _ => Err(DeviceError::Unknown(name.to_string())),
+        }
+    }
+}
+
+impl TryFrom<String> for DeviceChoice {
+    type Error = DeviceError;
+
+    fn try_from(name: String) -> Result<Self, DeviceError> {
+        name.parse()
+    }
+}
+
+impl From<DeviceChoice> for String {
+    fn from(choice: DeviceChoice) -> String {
+        choice.to_string()
     }
 }
 
@@ -66,12 +86,14 @@ impl FromStr for DeviceChoice {
 #[non_exhaustive]
 pub enum DeviceError {
     /// There is no such name.
-    #[error("there is no device '{0}': choose one of auto, cpu, cuda, vulkan")]
+    #[error(
+        "there is no device '{0}': choose auto, cpu, cuda or vulkan, or with a number one that `stokehold devices` lists"
+    )]
     Unknown(String),
     /// The program was built without it.
     #[error(
-        "device {choice} is not compiled in: build with `cargo build --release --features {choice}`, or train on \
-         the cpu"
+        "device {choice} is not compiled in: build with `cargo build --release --features {}`, or train on the cpu",
+        choice.kind()
     )]
     NotCompiledIn {
         /// The requested device.
@@ -79,7 +101,8 @@ pub enum DeviceError {
     },
     /// The driver or the hardware is missing.
     #[error(
-        "no {choice} device was found: `stokehold devices` says what is missing and what to install; or train on the cpu"
+        "no device {choice} was found: `stokehold devices` lists those that there are, and says what is missing and what to \
+         install; or train on the cpu"
     )]
     Absent {
         /// The requested device.
@@ -108,25 +131,29 @@ pub enum DeviceError {
 pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(Device::flex()),
-        DeviceChoice::Cuda => cuda(),
-        DeviceChoice::Vulkan => vulkan(true),
-        DeviceChoice::Auto => Ok(cuda()
-            .or_else(|_| vulkan(false))
+        DeviceChoice::Cuda(number) => cuda(number),
+        DeviceChoice::Vulkan(number) => vulkan(number, true),
+        DeviceChoice::Auto => Ok(cuda(0)
+            .or_else(|_| vulkan(0, false))
             .unwrap_or_else(|_| Device::flex())),
     }
 }
 
-/// The plain device of a rank: on a machine with several GPUs the one of its number among the machine's ranks.
+/// The plain device of a rank: on a machine with several GPUs the one of its number among the machine's ranks, whatever number
+/// the choice has.
 ///
 /// # Errors
 /// As [`open`]; a machine has fewer devices than ranks.
 pub(crate) fn open_for(choice: DeviceChoice, ranks: &Ranks) -> Result<Device, DeviceError> {
-    let device = open(choice)?;
-    let number = match ranks.are_alone() {
-        true => 0,
-        false => stokehold_ranks::local_rank().unwrap_or(0),
+    if ranks.are_alone() {
+        return open(choice);
+    }
+    let first = match choice {
+        DeviceChoice::Cuda(_) => DeviceChoice::Cuda(0),
+        DeviceChoice::Vulkan(_) => DeviceChoice::Vulkan(0),
+        DeviceChoice::Auto | DeviceChoice::Cpu => choice,
     };
-    nth(device, number)
+    nth(open(first)?, stokehold_ranks::local_rank().unwrap_or(0))
 }
 
 /// The device of this number and of the same kind.
@@ -166,8 +193,8 @@ pub fn name(device: &Device) -> String {
     if let Some(cube) = cube(device) {
         let kind = match cube {
             #[cfg(feature = "cuda")]
-            burn_cubecl::CubeDevice::Cuda(_) => DeviceChoice::Cuda,
-            _ => DeviceChoice::Vulkan,
+            burn_cubecl::CubeDevice::Cuda(_) => "cuda",
+            _ => "vulkan",
         };
         return format!("{kind}({})", cube.client().properties().identity.name);
     }
@@ -213,39 +240,37 @@ pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, DeviceError> 
 }
 
 #[cfg(feature = "cuda")]
-fn cuda() -> Result<Device, DeviceError> {
-    first(DeviceChoice::Cuda, burn::tensor::DeviceType::Cuda, |_| true)
+fn cuda(number: usize) -> Result<Device, DeviceError> {
+    let mut all = Device::enumerate(burn::tensor::DeviceType::Cuda)
+        .into_vec()
+        .into_iter();
+    all.nth(number).ok_or(DeviceError::Absent {
+        choice: DeviceChoice::Cuda(number),
+    })
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda() -> Result<Device, DeviceError> {
+fn cuda(number: usize) -> Result<Device, DeviceError> {
     Err(DeviceError::NotCompiledIn {
-        choice: DeviceChoice::Cuda,
+        choice: DeviceChoice::Cuda(number),
     })
 }
 
 #[cfg(feature = "vulkan")]
-fn vulkan(also_of_the_cpu: bool) -> Result<Device, DeviceError> {
+fn vulkan(number: usize, also_of_the_cpu: bool) -> Result<Device, DeviceError> {
     let good = |device: &Device| also_of_the_cpu || !cube(device).is_some_and(stokehold_gpu::is_cpu);
-    first(DeviceChoice::Vulkan, burn::tensor::DeviceType::Vulkan, good)
+    let all = Device::enumerate(burn::tensor::DeviceType::Vulkan).into_vec();
+    all.into_iter()
+        .filter(good)
+        .nth(number)
+        .ok_or(DeviceError::Absent {
+            choice: DeviceChoice::Vulkan(number),
+        })
 }
 
 #[cfg(not(feature = "vulkan"))]
-fn vulkan(_: bool) -> Result<Device, DeviceError> {
+fn vulkan(number: usize, _: bool) -> Result<Device, DeviceError> {
     Err(DeviceError::NotCompiledIn {
-        choice: DeviceChoice::Vulkan,
+        choice: DeviceChoice::Vulkan(number),
     })
-}
-
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn first(
-    choice: DeviceChoice,
-    kind: burn::tensor::DeviceType,
-    good: impl Fn(&Device) -> bool,
-) -> Result<Device, DeviceError> {
-    Device::enumerate(kind)
-        .into_vec()
-        .into_iter()
-        .find(good)
-        .ok_or(DeviceError::Absent { choice })
 }

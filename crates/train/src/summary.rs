@@ -440,7 +440,7 @@ mod tests {
             "10.00 s",
             "25.0 %",
             "top-3 0.7500 over 8 of 9 images",
-            "600 images by the device, 40 by the CPU; 3 were given back",
+            "symbols of 600 images by the device, of 40 by the CPU; the device gave 3 back",
             "bad images",
             "50 95 99 %",
         ] {

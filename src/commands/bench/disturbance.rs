@@ -30,7 +30,7 @@ pub struct DisturbanceArgs {
     /// The network
     #[arg(long, default_value_t = Arch::Resnet18)]
     arch: Arch,
-    /// Device that computes: auto, cpu, cuda or vulkan
+    /// Device that computes: auto, cpu, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     /// Executor of the operations: per-op, fused or gpu

@@ -106,7 +106,7 @@ pub struct Args {
     /// Learning rate of SGD, whose momentum is 0.5 as published.
     #[arg(long, default_value_t = 0.001)]
     lr: f64,
-    /// Device that Burn (auto, cpu, cuda or vulkan) or PyTorch (auto, cpu or cuda) trains on [default: auto].
+    /// Device that Burn (auto, cpu, cuda, vulkan or such as cuda:1) or PyTorch (auto, cpu or cuda) trains on [default: auto].
     #[arg(long)]
     device: Option<DeviceChoice>,
     #[command(flatten)]
@@ -253,8 +253,10 @@ impl Args {
                 ))
             }
             (TrainerKind::Burn, device) => Ok(burn(device.unwrap_or(DeviceChoice::Auto))),
-            (TrainerKind::Torch, Some(DeviceChoice::Vulkan)) => {
-                usage("--device vulkan: PyTorch trains on auto, cpu or cuda")
+            (TrainerKind::Torch, Some(device @ (DeviceChoice::Vulkan(_) | DeviceChoice::Cuda(1..)))) => {
+                usage(&format!(
+                    "--device {device}: PyTorch trains on auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses which GPU is the first"
+                ))
             }
             (TrainerKind::Torch, device) => Ok(TrainerPlan::Torch(TorchOptions {
                 device: device.unwrap_or(DeviceChoice::Auto).to_string(),

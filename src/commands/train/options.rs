@@ -329,7 +329,7 @@ struct MachineOptions {
     /// With --trainer emulated: delay every read by this time, as slow storage does: 20ms [default: 0s].
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     read_latency: Option<Duration>,
-    /// Device that computes: auto, cpu, cuda or vulkan.
+    /// Device that computes: auto, cpu, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     /// Numbers that training steps compute with: f32, bf16 or f16. Weights stay f32, and validation is in f32.

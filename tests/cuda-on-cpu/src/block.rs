@@ -242,7 +242,7 @@ impl Launch<'_> {
         if workers == 1 {
             work();
         } else {
-            // The thread that launches only waits, so that its CPU time is that of the program.
+            // The thread that launches only waits, so that its CPU time is nearly the program's own.
             std::thread::scope(|scope| {
                 for _ in 0..workers {
                     scope.spawn(work);

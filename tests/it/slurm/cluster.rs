@@ -193,22 +193,21 @@ fn succeeds(command: &mut Command) {
 }
 
 /// Ports for daemons that bind them later, and again when they are restarted. They lie outside of the range from which Linux
-/// gives ports to whoever asks for any, so that no such socket takes one in between.
+/// gives ports to whoever asks for any, so that no such socket takes one in between; in that range only where it is all there is.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
     let mut ends = range.split_whitespace().map(|end| end.parse::<u16>().unwrap());
-    let (low, high) = (ends.next().unwrap(), ends.next().unwrap());
-    let mut outside: Vec<u16> = (5_000..=u16::MAX)
-        .filter(|port| !(low..=high).contains(port))
-        .collect();
+    let given = ends.next().unwrap()..=ends.next().unwrap();
+    let (given, mut ports): (Vec<u16>, Vec<u16>) = (1_025..=u16::MAX).partition(|port| given.contains(port));
     // Another process that looks for ports begins elsewhere.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let first = now.subsec_micros() as usize % outside.len().max(1);
-    outside.rotate_left(first);
-    let mut free = outside
+    let first = now.subsec_micros() as usize % ports.len().max(1);
+    ports.rotate_left(first);
+    let mut free = ports
         .into_iter()
+        .chain(given)
         .filter(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok());
-    std::array::from_fn(|_| free.next().expect("a free port that Linux gives nobody"))
+    std::array::from_fn(|_| free.next().expect("a free port"))
 }
 
 /// Polls until something is so.

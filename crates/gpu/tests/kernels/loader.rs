@@ -462,3 +462,55 @@ fn an_image_over_the_budget_follows_the_policy() {
         .to_string();
     assert!(error.contains(&format!("{large}.jpg")), "{error}");
 }
+
+/// A substitute that no batch has room for is passed over too, and one for an image that the device found to be broken.
+#[test]
+fn a_substitute_over_the_budget_is_passed_over() {
+    let Some((gpu, _alone)) = gpu_alone() else { return };
+    let small: Vec<Vec<u8>> = pictures().into_iter().cycle().take(15).collect();
+    let large = picture(2000, 1600, 50, SamplingFactor::F_1_1);
+    let epoch = |large_ones: &[usize], decode: Decode, batch_size: usize| {
+        let mut all = small.clone();
+        for &sample in large_ones {
+            all[sample] = large.clone();
+        }
+        let scan = all[9].windows(2).position(|two| two == [0xFF, 0xDA]);
+        all[9].truncate(scan.expect("a scan") + 20);
+        let options = LoaderOptions {
+            batch_size,
+            ..options(BadImagePolicy::Substitute)
+        };
+        let (pipeline, way) = (Pipeline::imagenet_eval(24, 24), ForGpu { decode });
+        let source = Arc::new(Files(all));
+        let loader =
+            DeviceLoader::new(source, pipeline, options, gpu.clone(), way, 16 << 20).expect("a loader");
+        let made: Vec<_> = loader.epoch(0).collect();
+        made
+    };
+    for decode in [Decode::Hybrid, Decode::Device] {
+        for batch_size in [4, 5, 15] {
+            // Those of class 0 are 0, 3, 6, 9 and 12.
+            let made = epoch(&[0, 3, 12], decode, batch_size);
+            let made: Vec<LoadedBatch> = made.into_iter().map(|batch| batch.expect("a batch")).collect();
+            let mut samples: Vec<u64> = made
+                .iter()
+                .flat_map(|loaded| loaded.batch.samples.clone())
+                .collect();
+            samples.sort_unstable();
+            assert_eq!(
+                samples,
+                [1, 2, 4, 5, 6, 6, 6, 6, 6, 7, 8, 10, 11, 13, 14],
+                "{decode:?}"
+            );
+            assert!(
+                made.iter()
+                    .all(|loaded| loaded.images.shape[0] == loaded.batch.samples.len())
+            );
+        }
+        let error = epoch(&[0, 3, 6, 12], decode, 5).into_iter().find_map(Result::err);
+        assert!(
+            matches!(error, Some(GpuError::Loader(LoaderError::NoSubstitute(_)))),
+            "{error:?}"
+        );
+    }
+}

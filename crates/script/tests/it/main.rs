@@ -160,6 +160,21 @@ fn steps_and_waits_are_seen() {
     }
 }
 
+/// A data set whose thread computes what the fetching thread waits for reads nothing.
+#[test]
+fn what_a_data_sets_threads_compute_is_no_wait() {
+    for words in ["workers=0 helper=1", "workers=1 helper=1"] {
+        let Some(run) = Run::small(words) else { return };
+        let ran = run.ran().well();
+        let workload = Script::of(&ran.processes).unwrap().workload(2, None);
+        let wait = workload.read_wait_seconds.unwrap();
+        // 20 ms are computed for each image.
+        assert!(wait < 0.004, "{words}: a read of {wait}");
+        let cpu = workload.worker_cpu_seconds.unwrap();
+        assert!(cpu >= 0.0199, "{words}: {cpu}");
+    }
+}
+
 /// Batches whose gradients are accumulated are trained on; validation in mid-epoch is no step.
 #[test]
 fn what_trains_is_told_from_what_does_not() {

@@ -1,7 +1,9 @@
 """A training script: sleeping reads, two epochs, a validation after each. Arguments: KEY=VALUE."""
 
+import hashlib
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -21,8 +23,22 @@ class Images(Dataset):
     def __getitem__(self, index):
         if index == int(given.get("bad", "-1")):
             raise ValueError("this sample is bad")
-        time.sleep(READ)
+        if "helper" in given:
+            self.helper().submit(compute, READ).result()
+        else:
+            time.sleep(READ)
         return torch.zeros(3, 8, 8), index % 10
+
+    def helper(self):
+        if not hasattr(self, "pool"):
+            self.pool = ThreadPoolExecutor(1)
+        return self.pool
+
+
+def compute(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        hashlib.sha256(bytes(1 << 16)).digest()
 
 
 class Stream(IterableDataset):
