@@ -93,10 +93,11 @@ const FIT: f64 = 1.5;
 pub fn misfit(workload: &Workload) -> Option<String> {
     let fit = fit(workload).filter(|fit| !(1.0 / FIT..=FIT).contains(fit))?;
     let mut text = format!(
-        "nothing is predicted, for the run's epochs took {fit:.1} times as long as its loader and its trainer explain"
+        "nothing is predicted: the run's epochs took {fit:.1} times as long as the measured costs of its loader and its trainer \
+         add up to"
     );
     if let Some(others) = workload.others() {
-        text += &format!(", and {others} meanwhile");
+        text += &format!(", and {others} meanwhile; measure again without them");
     }
     Some(text)
 }
