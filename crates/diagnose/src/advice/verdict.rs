@@ -405,7 +405,7 @@ mod tests {
             &advise(&disturbed, &Prices::built_in()),
         );
         assert!(
-            said.contains("; nothing is predicted, for the run's epochs took "),
+            said.contains("; nothing is predicted: the run's epochs took "),
             "{said}"
         );
         assert!(
