@@ -409,7 +409,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.ends_with(", and other programs took 1.5 of 2 cores meanwhile."),
+            said.ends_with(", and other programs took 1.5 of 2 cores meanwhile; measure again without them."),
             "{said}"
         );
         run.seconds_per_epoch = None;
