@@ -805,7 +805,7 @@ mod tests {
         let why = misfit(&took(30.0)).unwrap();
         assert!(why.contains("3.0 times as long as"), "{why}");
         assert!(
-            why.ends_with("other programs took 1.2 of 2 cores meanwhile"),
+            why.ends_with("other programs took 1.2 of 2 cores meanwhile; measure again without them"),
             "{why}"
         );
     }
