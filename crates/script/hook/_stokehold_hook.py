@@ -21,6 +21,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import resource
 import socket
 import sys
 import threading
@@ -240,18 +241,42 @@ def schedstat(thread):
         return 0.0, 0.0
 
 
-def fetch_clocks():
-    """The calling thread's CPU time, how long it lacked a core, the process's CPU time, and how long the process's other threads
-    ran or lacked a core. Threads that send batches are left out of the last two: they send the last one meanwhile."""
+#: How many threads each thread has started so far.
+started = {}
+
+
+def watch_threads():
+    """Counts the threads that the program starts: what one computed that has ended is nowhere else to be seen."""
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def counted(self):
+        own = threading.get_ident()
+        started[own] = started.get(own, 0) + 1
+        return start(self)
+
+    threading.Thread.start = counted
+
+
+@guarded
+def fetch_counts():
+    """Threads that the calling thread has started, seconds for which others computed, and those for which this one
+    lacked a core and ran."""
+    new = started.get(threading.get_ident(), 0)
+    return new, helped(), schedstat(threading.get_native_id())[1], time.thread_time()
+
+
+def helped():
+    """Seconds for which other Python threads of this process ran or lacked a core, and those of child processes that have ended.
+    The threads that send batches are left out, because they send the last one while the next is fetched; and threads of
+    libraries, because those of OpenMP spin while they wait."""
     own = threading.get_native_id()
-    senders = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("QueueFeederThread")}
-    try:
-        threads = {int(thread) for thread in os.listdir("/proc/self/task")}
-    except OSError:
-        threads = set()
-    sent = sum(schedstat(thread)[0] for thread in senders)
-    helped = sum(sum(schedstat(thread)) for thread in threads - senders - {own})
-    return time.thread_time(), schedstat(own)[1], time.process_time() - sent, helped
+    total = 0.0
+    for thread in threading.enumerate():
+        if thread.native_id not in (own, None) and not thread.name.startswith("QueueFeederThread"):
+            total += sum(schedstat(thread.native_id))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return total + children.ru_utime + children.ru_stime
 
 
 class LoaderFacts:
@@ -537,7 +562,7 @@ class Fetching:
         self.loader = loader
         self.worker = worker
         self.batches = self.images = 0
-        self.wait_seconds = self.cpu_seconds = 0.0
+        self.wait_seconds = self.doubt_seconds = self.cpu_seconds = 0.0
         self.process_began = None
 
     def facts(self):
@@ -547,9 +572,11 @@ class Fetching:
             "owner": hook.owner,
             "batches": self.batches,
             "images": self.images,
-            #: What fetches took beyond the time for which threads of this process ran or lacked a core.
+            #: What fetches took beyond the time for which their thread ran or lacked a core.
             "wait_seconds": self.wait_seconds,
-            #: Of this process while it fetched, without what sends batches.
+            #: The part of it in which other threads or processes may have computed what the fetch waited for.
+            "doubt_seconds": self.doubt_seconds,
+            #: Of the fetching thread, while it fetched.
             "cpu_seconds": self.cpu_seconds,
             #: Of the whole process since its first batch was begun: what sends batches included.
             "process_cpu_seconds": 0.0 if self.process_began is None else time.process_time() - self.process_began,
@@ -672,6 +699,7 @@ def images_of(batch, otherwise):
 
 
 def patch_dataloader(module):
+    watch_threads()
     loader_class = module.DataLoader
     wrap_init(loader_class)
     wrap_iter(loader_class)
@@ -857,26 +885,26 @@ def watch_fetcher(fetcher):
     def fetch(indices):
         if fetching.process_began is None:
             fetching.process_began = time.process_time()
-        begin, clocks = time.time(), fetch_clocks()
+        # The clock comes last here and first at the end: reading the others is no part of a fetch.
+        before = fetch_counts()
+        begin = time.time()
         batch = original(indices)
-        note_fetched(fetching, begin, clocks, indices, batch, rest)
+        note_fetched(fetching, begin, before, indices, batch, rest)
         return batch
 
     fetcher.fetch = fetch
 
 
 @guarded
-def note_fetched(fetching, begin, clocks, indices, batch, rest):
-    own, lacked, process, helped = (max(0.0, after - before) for before, after in zip(clocks, fetch_clocks()))
-    # What is taken off the time lies within it: the clock is asked first at the begin, and last here.
+def note_fetched(fetching, begin, before, indices, batch, rest):
     now = time.time()
-    # This thread may wait for others of the data set. One that has ended meanwhile is only in the process's time. Where several work
-    # at a time, their sum takes off too much, so the wait is rather too short than too long.
-    busy = own + lacked + max(helped, process - own)
+    new, others, lacked, cpu = (max(0.0, end - start) for start, end in zip(before, fetch_counts()))
+    wait = max(0.0, now - begin - cpu - lacked)
     fetching.batches += 1
     fetching.images += len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
-    fetching.wait_seconds += max(0.0, now - begin - busy)
-    fetching.cpu_seconds += max(own, process)
+    fetching.wait_seconds += wait
+    fetching.doubt_seconds += wait if new else min(wait, others)
+    fetching.cpu_seconds += cpu
     hook.span(b"DataLoaderWorker", begin, now, rest)
     if rest:
         # A worker may be ended at any time: it is at most a batch behind, or a second.

@@ -127,10 +127,12 @@ pub struct Fetching {
     pub batches: u64,
     /// Samples.
     pub images: u64,
-    /// What fetches took beyond the time for which threads of the process ran, or could run and had no core, seconds. Where the
-    /// system does not count the latter, it is part of the wait.
+    /// What fetches took beyond the time for which their thread ran, or could run and had no core, seconds. Where the system does
+    /// not count the latter, it is part of the wait.
     pub wait_seconds: f64,
-    /// CPU time of the process while it fetched, without what sends batches, seconds.
+    /// The part of the wait in which other threads or processes may have computed what the fetch waited for, seconds.
+    pub doubt_seconds: f64,
+    /// CPU time of the thread that fetches, while it fetched, seconds.
     pub cpu_seconds: f64,
     /// CPU time of the whole process since the first batch, seconds.
     pub process_cpu_seconds: f64,

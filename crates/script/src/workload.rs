@@ -65,8 +65,9 @@ impl Script {
     /// The numbers from which gains are predicted, for a machine with `cores` cores, of which other programs used `others`.
     ///
     /// - A worker's CPU time per image is that of its process since its first batch, which includes what sends batches.
-    /// - Its wait is what a fetch took beyond the CPU time of its process's threads, and beyond the time that these wanted a core
-    ///   and had none.
+    /// - Its wait is what a fetch took beyond its CPU time, and beyond the time that it wanted a core and had none. Where other
+    ///   threads or processes of the worker may have computed so long meanwhile that an image's cost is not known to a fifth, there is
+    ///   none, and with it no ceiling of the loader.
     /// - The script's speed is that between a batch's arrival and the next demand, or that of its steps on the device, if these
     ///   took longer: a device is behind a script that does not wait for it.
     /// - With several ranks all numbers are those of rank 0, with its part of the machine's cores.
@@ -105,7 +106,7 @@ impl Script {
             Some(_) => maker.process_cpu_seconds.max(maker.cpu_seconds),
             None => maker.cpu_seconds,
         });
-        let wait = of_makers(&|maker| maker.wait_seconds);
+        let wait = of_makers(&|maker| maker.wait_seconds).filter(|_| !self.has_helpers());
         let cores = (cores / process.local_world.max(1)).max(1);
         let ceiling = cpu.zip(wait).map(|(cpu, wait)| {
             let workers = loader.num_workers.max(1) as f64;
@@ -159,10 +160,23 @@ impl Script {
         }
     }
 
+    /// Whether threads or processes of the data set's own leave it open what its workers wait for.
+    fn has_helpers(&self) -> bool {
+        let sum = |value: &dyn Fn(&Fetching) -> f64| self.makers.iter().map(value).sum::<f64>();
+        sum(&|maker| maker.doubt_seconds) > 0.2 * sum(&|maker| maker.cpu_seconds + maker.wait_seconds)
+    }
+
     /// What a reader of the numbers should know.
     pub fn notes(&self) -> Vec<String> {
         let (train, loader) = (&self.loader.train, &self.loader);
         let mut notes = Vec::new();
+        if self.has_helpers() {
+            notes.push(
+                "the data set uses threads or processes of its own, so it is not known whether its workers wait for storage or for \
+                 these; nothing is predicted of workers and storage"
+                    .to_owned(),
+            );
+        }
         if train.finished == 0
             && let Some(batches) = loader.batches
         {
@@ -275,6 +289,26 @@ mod tests {
         assert_eq!(script.workload(8, None).seconds_per_epoch, None);
         script.loader.batches = None;
         assert_eq!(script.workload(8, None).images, 0);
+    }
+
+    /// Where a data set's own threads compute, waiting for storage is not told from waiting for them.
+    #[test]
+    fn what_may_be_computed_elsewhere_is_no_wait_for_storage() {
+        let mut script = script();
+        for maker in &mut script.makers {
+            maker.doubt_seconds = 0.004 * maker.images as f64;
+        }
+        assert!(close(script.workload(8, None).read_wait_seconds, 0.020));
+        assert_eq!(script.notes(), Vec::<String>::new());
+        for maker in &mut script.makers {
+            maker.doubt_seconds = 0.006 * maker.images as f64;
+        }
+        let workload = script.workload(8, None);
+        assert_eq!(
+            (workload.read_wait_seconds, workload.loader_ceiling),
+            (None, None)
+        );
+        assert!(script.notes()[0].contains("threads or processes of its own"));
     }
 
     /// A device that is behind the script sets its pace, and has not waited for what it has not come to.

@@ -1,7 +1,9 @@
 """A training script: sleeping reads, two epochs, a validation after each. Arguments: KEY=VALUE."""
 
 import hashlib
+import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,16 +25,29 @@ class Images(Dataset):
     def __getitem__(self, index):
         if index == int(given.get("bad", "-1")):
             raise ValueError("this sample is bad")
-        if "helper" in given:
-            self.helper().submit(compute, READ).result()
-        else:
-            time.sleep(READ)
+        self.read()
         return torch.zeros(3, 8, 8), index % 10
 
-    def helper(self):
-        if not hasattr(self, "pool"):
-            self.pool = ThreadPoolExecutor(1)
-        return self.pool
+    def read(self):
+        """Waits for a sleep, or for what others compute."""
+        helper = given.get("helper")
+        if helper == "thread":
+            thread = threading.Thread(target=compute, args=(READ,))
+            thread.start()
+            thread.join()
+        elif helper == "child":
+            # It computes at least as long as Python takes to start.
+            subprocess.run([sys.executable, "-S", "-c", "sum(range(3_000_000))"], check=True)
+        elif helper in ("pool", "sleeping"):
+            if not hasattr(self, "pool"):
+                self.pool = ThreadPoolExecutor(1)
+                self.pool.submit(int).result()
+            self.pool.submit(compute if helper == "pool" else time.sleep, READ).result()
+        else:
+            if helper == "openmp":
+                torch.set_num_threads(2)
+                torch.ones(300, 300) @ torch.ones(300, 300)
+            time.sleep(READ)
 
 
 def compute(seconds):
