@@ -241,6 +241,7 @@ mod tests {
                 batches,
                 images,
                 wait_seconds: 0.020 * images as f64,
+                doubt_seconds: 0.0,
                 cpu_seconds: 0.004 * images as f64,
                 process_cpu_seconds: 0.005 * images as f64,
             }),
