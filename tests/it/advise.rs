@@ -263,7 +263,7 @@ fn a_run_is_advised_by_what_it_measured() {
     let (code, text, said) = stokehold(dir.path(), &["advise", "runs/one"]);
     assert_eq!(code, 0, "{said}");
     assert!(
-        text.contains("nothing is predicted, for the run's epochs took "),
+        text.contains("nothing is predicted: the run's epochs took "),
         "{text}"
     );
     assert!(text.contains("other programs took 1.5 of 2 cores"), "{text}");
