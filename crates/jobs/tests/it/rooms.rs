@@ -245,7 +245,12 @@ fn who_may_not_mount_has_rooms_too() {
     let data = folder(&bench);
     // The program lies where the other user may not look.
     let program = bench.dir.path().join("program");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Another process writes it: a child of another test could hold it open for writing here, and then nobody can start it.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     let everybody = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     for path in [bench.dir.path(), &program, &data] {
         everybody(path);
