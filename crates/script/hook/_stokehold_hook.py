@@ -219,14 +219,7 @@ class Hook:
 def run_delay():
     """Seconds for which the threads of this process could run and had no core; None where the system does not say."""
     try:
-        total = 0
-        for thread in os.listdir("/proc/self/task"):
-            try:
-                with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-                    total += int(file.read().split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-        return total / 1e9
+        return sum(schedstat(thread)[1] for thread in os.listdir("/proc/self/task"))
     except OSError:
         return None
 

@@ -8,7 +8,10 @@ use std::str::FromStr;
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
+use stokehold_gpu::{Backend, DeviceName};
 use stokehold_ranks::Ranks;
+
+use crate::executor::as_text;
 
 /// The values of `--device`: `auto`, `cpu`, `cuda`, `vulkan`, and with a number the names that `stokehold devices` lists, such as
 /// `cuda:1`.
@@ -54,32 +57,19 @@ impl FromStr for DeviceChoice {
     type Err = DeviceError;
 
     fn from_str(name: &str) -> Result<Self, DeviceError> {
-        let (kind, number) = name
-            .split_once(':')
-            .map_or((name, None), |(kind, number)| (kind, Some(number)));
-        match (kind, number.map_or(Ok(0), str::parse)) {
-            ("auto", Ok(_)) if number.is_none() => Ok(Self::Auto),
-            ("cpu", Ok(_)) if number.is_none() => Ok(Self::Cpu),
-            ("cuda", Ok(number)) => Ok(Self::Cuda(number)),
-            ("vulkan", Ok(number)) => Ok(Self::Vulkan(number)),
-            _ => Err(DeviceError::Unknown(name.to_string())),
-        }
+        Ok(match (name, name.parse()) {
+            ("auto", _) => Self::Auto,
+            ("cpu", _) => Self::Cpu,
+            (_, Ok(DeviceName { backend, index })) => match backend {
+                Backend::Cuda => Self::Cuda(index),
+                Backend::Vulkan => Self::Vulkan(index),
+            },
+            (_, Err(_)) => return Err(DeviceError::Unknown(name.to_string())),
+        })
     }
 }
 
-impl TryFrom<String> for DeviceChoice {
-    type Error = DeviceError;
-
-    fn try_from(name: String) -> Result<Self, DeviceError> {
-        name.parse()
-    }
-}
-
-impl From<DeviceChoice> for String {
-    fn from(choice: DeviceChoice) -> String {
-        choice.to_string()
-    }
-}
+as_text!(DeviceChoice);
 
 /// Why there is no device, or what failed on it.
 #[derive(Debug, thiserror::Error)]

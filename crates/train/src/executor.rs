@@ -97,23 +97,26 @@ fn unknown(name: &str, more: &str) -> PipelineError {
     }
 }
 
+/// Reads and writes a type in files as in text.
 macro_rules! as_text {
     ($type:ty) => {
         impl TryFrom<String> for $type {
-            type Error = PipelineError;
+            type Error = <$type as std::str::FromStr>::Err;
 
-            fn try_from(name: String) -> Result<Self, PipelineError> {
+            fn try_from(name: String) -> Result<Self, Self::Error> {
                 name.parse()
             }
         }
 
         impl From<$type> for String {
-            fn from(executor: $type) -> Self {
-                executor.to_string()
+            fn from(value: $type) -> Self {
+                value.to_string()
             }
         }
     };
 }
+
+pub(crate) use as_text;
 
 as_text!(AnyExecutor);
 as_text!(ExecutorChoice);
