@@ -56,6 +56,27 @@ pub fn arrays(arch: Arch, classes: usize, device: &Device) -> BTreeMap<String, (
     state(&model(arch, classes, device))
 }
 
+/// Holds the mean and the deviation of every array to `theirs`, within 5 standard errors of a moment, of both sides together.
+pub fn assert_moments(ours: &BTreeMap<String, (Vec<usize>, Vec<f32>)>, theirs: &BTreeMap<String, [f64; 2]>) {
+    assert!(ours.keys().eq(theirs.keys()), "the keys differ");
+    for (key, (_, values)) in ours {
+        let n = values.len() as f64;
+        let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let deviation = (values.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n).sqrt();
+        let [their_mean, their_deviation] = theirs[key];
+        let error = 5.0 * (2.0 / n).sqrt() * their_deviation + 1e-9;
+        for (what, ours, theirs) in [
+            ("mean", mean, their_mean),
+            ("deviation", deviation, their_deviation),
+        ] {
+            assert!(
+                (ours - theirs).abs() <= error,
+                "{key}: {what} {ours} and {theirs}"
+            );
+        }
+    }
+}
+
 /// Shape and values of every array of a model, by key.
 pub fn state<M: Module>(model: &M) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
     let folder = tempfile::tempdir().unwrap();

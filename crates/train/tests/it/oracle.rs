@@ -1,41 +1,73 @@
-//! Asks PyTorch, through `tests/oracle/oracle.py`, or what it answered when it was there: `tests/goldens`, which
-//! `tests/make_goldens` makes.
+//! Asks PyTorch, through `tests/oracle/oracle.py`, and compares with what it answered when `tests/make_goldens` was run:
+//! `tests/goldens`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stokehold_untested::needs;
 
-/// PyTorch's answer: its own where `STOKEHOLD_TEST_PYTHON` names a Python with torchvision, else the one that was kept, of whose
-/// long arrays there are some numbers only ([`some_of`]).
-pub fn ask<T: DeserializeOwned>(question: &str, details: Value) -> T {
+/// Passes PyTorch's answer to `compare`: the kept one, and where `STOKEHOLD_TEST_PYTHON` names a Python with torchvision also the
+/// one that it gives now. So a comparison that only one of them permits fails wherever there is an oracle.
+pub fn ask<T: DeserializeOwned>(question: &str, details: Value, compare: impl Fn(T)) {
     let golden = golden(question, &details);
     let live = live(question, &details);
     if std::env::var_os("STOKEHOLD_GOLDENS").is_some() {
-        let mut live = live.clone().expect("STOKEHOLD_TEST_PYTHON");
-        thin(&mut live["answer"]);
-        let kept = json!({"versions": live["versions"], "question": question, "details": details, "answer": live["answer"]});
+        let live = live.as_ref().expect("STOKEHOLD_TEST_PYTHON");
+        let kept = json!({"versions": live["versions"], "question": question, "details": details, "answer": thin(&live["answer"])});
         fs::write(&golden, format!("{kept}\n")).expect("written");
     }
-    let kept = fs::read_to_string(&golden)
-        .unwrap_or_else(|error| panic!("{}: {error}: tests/make_goldens", golden.display()));
-    let kept: Value = serde_json::from_str(&kept).expect("JSON");
-    let answer = match live {
-        Some(live) => {
-            let mut some = live["answer"].clone();
-            thin(&mut some);
-            assert!(
-                agree(&some, &kept["answer"]),
-                "{question} {details}: PyTorch says otherwise now: tests/make_goldens"
-            );
-            live["answer"].clone()
-        }
-        None => kept["answer"].clone(),
-    };
-    serde_json::from_value(answer).expect("what was asked for")
+    let answers = [Some(read(&golden)), live].into_iter().flatten();
+    let answers: Vec<Value> = answers.map(|mut file| file["answer"].take()).collect();
+    if let [kept, live] = &answers[..] {
+        assert!(
+            agree(&thin(live), kept),
+            "{question} {details}: PyTorch answers differently now: tests/make_goldens"
+        );
+    }
+    for answer in answers {
+        compare(serde_json::from_value(answer).expect("what was asked for"));
+    }
+}
+
+/// An array of numbers: all of them in an answer that PyTorch gives now, every so many of a long one in a kept answer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Numbers {
+    /// The whole array.
+    All(Vec<f64>),
+    /// `values[i]` is the number at `i * every` of `len`.
+    Every {
+        len: usize,
+        every: usize,
+        values: Vec<f64>,
+    },
+}
+
+impl Numbers {
+    /// Our numbers and PyTorch's, at the places where both are known.
+    ///
+    /// # Panics
+    /// We have not as many numbers as PyTorch, or none of its numbers were kept.
+    pub fn pick(&self, ours: &[f32]) -> [Vec<f32>; 2] {
+        let (len, every) = match self {
+            Self::All(values) => (values.len(), 1),
+            Self::Every { len, every, .. } => (*len, *every),
+        };
+        assert_eq!(ours.len(), len, "as many numbers as PyTorch has");
+        let (ours, theirs): (Vec<f32>, _) = (ours.iter().step_by(every).copied().collect(), self.values());
+        assert!(ours.len() == theirs.len() && !ours.is_empty(), "{self:?}");
+        [ours, theirs]
+    }
+
+    /// PyTorch's numbers, those that are known.
+    pub fn values(&self) -> Vec<f32> {
+        let (Self::All(values) | Self::Every { values, .. }) = self;
+        values.iter().map(|&value| value as f32).collect()
+    }
 }
 
 /// The same for questions about files, whose answers cannot be kept; none without such a Python: then the test is skipped.
@@ -43,12 +75,6 @@ pub fn ask_of_files<T: DeserializeOwned>(question: &str, details: Value) -> Opti
     needs::torch()?;
     let mut live = live(question, &details)?;
     Some(serde_json::from_value(live["answer"].take()).expect("what was asked for"))
-}
-
-/// Of our numbers those that PyTorch's kept answer has.
-pub fn some_of<'a>(ours: &'a [f32], theirs: &[f32]) -> impl Iterator<Item = f32> + use<'a> {
-    assert_eq!(ours.len() % theirs.len(), 0);
-    ours.iter().step_by(ours.len() / theirs.len()).copied()
 }
 
 fn live(question: &str, details: &Value) -> Option<Value> {
@@ -75,22 +101,29 @@ fn golden(question: &str, details: &Value) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/goldens/{question}-{hash:08x}.json"))
 }
 
-/// Leaves 16 numbers of every array of numbers that is longer than 64, and ten digits of a number.
-fn thin(value: &mut Value) {
+fn read(golden: &Path) -> Value {
+    let kept = fs::read_to_string(golden)
+        .unwrap_or_else(|error| panic!("{}: {error}: tests/make_goldens", golden.display()));
+    serde_json::from_str(&kept).expect("JSON")
+}
+
+/// Arrays of more numbers are kept as [`Numbers::Every`].
+const LONG: usize = 64;
+
+/// An answer as it is kept: about 16 numbers of every long array.
+fn thin(value: &Value) -> Value {
     match value {
-        Value::Array(items) => {
-            if items.len() > 64 && items[0].is_number() {
-                let step = items.len() / 16;
-                *items = items.drain(..).step_by(step).take(16).collect();
-            }
-            items.iter_mut().for_each(thin);
+        Value::Array(items) if items.len() > LONG && items[0].is_number() => {
+            let every = items.len() / 16;
+            let values: Vec<&Value> = items.iter().step_by(every).collect();
+            json!({"len": items.len(), "every": every, "values": values})
         }
-        Value::Object(members) => members.values_mut().for_each(thin),
-        Value::Number(number) if number.is_f64() => {
-            let short = format!("{:.9e}", number.as_f64().expect("a float"));
-            *value = json!(short.parse::<f64>().expect("a float"));
+        Value::Array(items) => items.iter().map(thin).collect(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), thin(value)));
+            Value::Object(members.collect())
         }
-        _ => {}
+        _ => value.clone(),
     }
 }
 
@@ -114,5 +147,64 @@ fn agree(a: &Value, b: &Value) -> bool {
         }
         (Value::Number(_), Value::Number(_)) => agree(&json!([a]), &json!([b])),
         _ => a == b,
+    }
+}
+
+/// Whatever an array's length, its kept form has the numbers of the places that it names, and another array is not taken for it.
+#[test]
+fn kept_arrays_are_compared_at_their_places() {
+    for len in (1..200).chain([960, 4200, 25_088]) {
+        let ours: Vec<f32> = (0..len).map(|i| i as f32).collect();
+        let whole = json!(ours);
+        for kept in [&whole, &thin(&whole)] {
+            let numbers: Numbers = serde_json::from_value(kept.clone()).unwrap();
+            let [ours, theirs] = numbers.pick(&ours);
+            assert_eq!(ours, theirs, "{len}");
+            assert!(ours.len() >= 16.min(len), "{len}");
+        }
+        // A type for whole arrays does not take a part of one.
+        let part = serde_json::from_value::<Vec<f32>>(thin(&whole));
+        assert_eq!(part.is_err(), len > LONG, "{len}");
+    }
+}
+
+/// No golden is empty, and each is kept in the form that `thin` makes.
+#[test]
+fn goldens_are_kept_as_they_are_compared() {
+    fn check(value: &Value, name: &str) {
+        match value {
+            Value::Array(items) => {
+                assert!(!items.is_empty(), "{name}: an empty array");
+                assert!(
+                    items.len() <= LONG || !items[0].is_number(),
+                    "{name}: a long array"
+                );
+                items.iter().for_each(|item| check(item, name));
+            }
+            Value::Object(members) if members.contains_key("every") => {
+                let numbers: Numbers = serde_json::from_value(value.clone()).unwrap();
+                let len = members["len"].as_u64().unwrap() as usize;
+                numbers.pick(&vec![0.0; len]);
+            }
+            Value::Object(members) => members.values().for_each(|member| check(member, name)),
+            Value::Null => panic!("{name}: null"),
+            _ => {}
+        }
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    let files: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(files.len() > 20, "{} goldens", files.len());
+    for file in files {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let kept = read(&file);
+        assert_eq!(
+            golden(kept["question"].as_str().unwrap(), &kept["details"]),
+            file,
+            "{name}"
+        );
+        check(&kept["answer"], &name);
     }
 }
