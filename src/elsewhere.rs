@@ -4,7 +4,8 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use stokehold_objects::{Bucket, Copied, Location, Object, ObjectError};
+use stokehold_base::uri;
+use stokehold_objects::{Bucket, Copied, Object, ObjectError};
 use stokehold_profile::Recording;
 
 use crate::failure::Usage;
@@ -16,7 +17,7 @@ use crate::progress;
 /// # Errors
 /// There is no recording; the objects cannot be fetched; `stop` was set.
 pub fn recording(run: &Path, stop: &AtomicBool) -> Result<Recording, Box<dyn Error>> {
-    let Some(uri) = remote(run) else {
+    let Some(uri) = uri::remote(run) else {
         return Ok(Recording::open(run)?);
     };
     let bucket = Bucket::open(uri)?;
@@ -36,11 +37,6 @@ pub fn recording(run: &Path, stop: &AtomicBool) -> Result<Recording, Box<dyn Err
     let mut recording = Recording::open(dir.path())?;
     recording.path = run.to_owned();
     Ok(recording)
-}
-
-/// The URI, if the argument is one.
-pub fn remote(run: &Path) -> Option<&str> {
-    run.to_str().filter(|text| Location::is_remote(text))
 }
 
 /// The bar of a recording that is fetched.

@@ -8,24 +8,17 @@ use stokehold_base::fault::Fault;
 use stokehold_cache::CacheError;
 use stokehold_compare::CompareError;
 use stokehold_diagnose::rules::ParameterError;
-use stokehold_jobs::JobError;
 use stokehold_loader::LoaderError;
-use stokehold_objects::ObjectError;
 use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
-use stokehold_remote::RemoteError;
-use stokehold_sagemaker::{ImportError, SageMakerError};
-use stokehold_scale::ScaleError;
 use stokehold_storage::StorageError;
-use stokehold_studio::StudioError;
 use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
 use stokehold_train::device::DeviceError;
 use stokehold_train::weights::WeightsError;
-use stokehold_transform::TransformError;
-use stokehold_tune::TuneError;
 
+use crate::commands::full;
 use crate::terminal::note;
 
 /// The command line is invalid, as found after it was parsed.
@@ -73,12 +66,19 @@ pub fn code(error: &(dyn Error + 'static)) -> u8 {
     if is_input(error) { 2 } else { 1 }
 }
 
+/// What builds all that a build may leave out.
+pub const FULL: &str = "cargo install --path . --locked --features full";
+
 /// The options by which this command line does what a library's error advises.
 fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(PrepareError::BadImage { .. }) = error.downcast_ref() {
         return Some("--bad-images skip");
     }
+    if let Some(StorageError::NoBuckets { .. }) = error.downcast_ref() {
+        return Some(FULL);
+    }
     Some(match error.downcast_ref::<TrainError>()? {
+        TrainError::NoServers { .. } => FULL,
         TrainError::RunExists { .. } => "--resume, --name",
         TrainError::Device(DeviceError::NotCompiledIn { .. } | DeviceError::Absent { .. }) => "--device cpu",
         TrainError::Weights(error) if matches!(**error, WeightsError::Mismatch { .. }) => {
@@ -93,30 +93,24 @@ fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
 /// Whether the input is at fault. An error that is not in the list, such as the system's, is not the input's
 /// fault.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
-    fn ask<E: Fault + 'static>(error: &(dyn Error + 'static)) -> Option<bool> {
-        error.downcast_ref::<E>().map(Fault::is_input)
-    }
     let asked = [
         ask::<Usage>,
         ask::<CacheError>,
         ask::<CompareError>,
-        ask::<ImportError>,
-        ask::<JobError>,
         ask::<LoaderError>,
-        ask::<ObjectError>,
         ask::<ParameterError>,
         ask::<PipelineError>,
         ask::<PrepareError>,
         ask::<ProfileError>,
-        ask::<RemoteError>,
-        ask::<SageMakerError>,
-        ask::<ScaleError>,
         ask::<StorageError>,
-        ask::<StudioError>,
         ask::<SynthError>,
         ask::<TrainError>,
-        ask::<TransformError>,
-        ask::<TuneError>,
     ];
-    asked.into_iter().find_map(|ask| ask(error)).unwrap_or(false)
+    let asked = asked.into_iter().find_map(|ask| ask(error));
+    asked.or_else(|| full::is_input(error)).unwrap_or(false)
+}
+
+/// Whether the input is at fault, if the error is one of this type.
+pub fn ask<E: Fault + 'static>(error: &(dyn Error + 'static)) -> Option<bool> {
+    error.downcast_ref::<E>().map(Fault::is_input)
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser, ValueParserFactory};
-use stokehold_objects::Location;
+use stokehold_base::uri;
 
 use crate::failure::Usage;
 
@@ -25,18 +25,18 @@ fn parse(path: PathBuf) -> Result<Local, String> {
     // Programs that take a URI for a path turn it into `s3:/bucket`.
     let squeezed = ["s3:", "s3a:", "gs:", "az:", "azure:", "http:", "https:"];
     let is_squeezed = |text: &str| squeezed.iter().any(|scheme| text.starts_with(scheme));
-    let Some(uri) = path
+    let Some(text) = path
         .to_str()
         .filter(|text| text.contains("://") || is_squeezed(text))
     else {
         return Ok(Local(path));
     };
-    if Location::is_remote(uri) || is_squeezed(uri) {
+    if uri::is_remote(text) || is_squeezed(text) {
         return Err("this has to be a path on this machine; to have it there, give a path here and copy it afterwards; to \
                     use what is there, copy it here first (with `aws s3 cp`, for example)"
             .to_owned());
     }
-    let folder = Location::parse(uri).ok().and_then(|location| location.folder());
+    let folder = text.strip_prefix("file://").map(PathBuf::from);
     Ok(Local(folder.unwrap_or(path)))
 }
 

@@ -6,10 +6,17 @@
 
 // The help texts are doc comments, and the <class> of a path is not HTML.
 #![allow(rustdoc::invalid_html_tags)]
+// Some helpers serve only commands of the feature `full`; lints look at that build.
+#![cfg_attr(not(feature = "full"), allow(dead_code))]
 
+#[cfg(feature = "full")]
 mod asked;
 mod commands;
 mod damage;
+#[cfg(feature = "full")]
+mod elsewhere;
+#[cfg(not(feature = "full"))]
+#[path = "local_recording.rs"]
 mod elsewhere;
 mod failure;
 mod files;
@@ -22,6 +29,7 @@ mod model;
 mod palette;
 mod progress;
 mod ranks;
+mod servers;
 mod shell;
 mod supervise;
 mod terminal;
@@ -53,14 +61,10 @@ enum Command {
     Train(Box<commands::train::Args>),
     /// Start a command on several ranks, which train together.
     Launch(commands::launch::Args),
-    /// Make batches for trainers on other machines.
-    Serve(Box<commands::serve::Args>),
     /// Say which classes a model sees in images.
     Predict(Box<commands::predict::Args>),
     /// Say how often a model is right on labelled images, class by class.
     Evaluate(Box<commands::evaluate::Args>),
-    /// Predict many images, by the contract of SageMaker's batch transform.
-    Transform(Box<commands::transform::Args>),
     /// List, show, compare and remove runs.
     #[command(subcommand)]
     Runs(commands::runs::Args),
@@ -68,10 +72,6 @@ enum Command {
     Report(commands::report::Args),
     /// Watch a run, or this machine, live in the terminal.
     Top(commands::top::Args),
-    /// Show runs, jobs and studies in a browser, live.
-    Studio(commands::studio::Args),
-    /// Find the hyperparameters of a job.
-    Tune(commands::tune::Args),
     /// Make shards of a data set, which load faster and lose nothing.
     Prepare(Box<commands::prepare::Args>),
     /// Record what the machine does while a command runs.
@@ -80,12 +80,6 @@ enum Command {
     Advise(commands::advise::Args),
     /// Run a PyTorch script with another loader, or other arguments of its own.
     Run(commands::run::Args),
-    /// Predict what a recorded run would take and cost on more machines.
-    Scale(commands::scale::Args),
-    /// Run a training script as SageMaker would, and look at what was run.
-    Job(commands::job::Args),
-    /// Write a Dockerfile and its context for training on SageMaker, with Stokehold's trainer or a script.
-    Image(commands::image::Args),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
     Bench(commands::bench::Args),
@@ -96,6 +90,8 @@ enum Command {
     Devices(commands::devices::Args),
     /// Say and draw what the fused executor does with one image.
     Explain(commands::explain::Args),
+    #[command(flatten)]
+    Full(commands::full::Command),
 }
 
 fn main() -> ExitCode {
@@ -109,26 +105,20 @@ fn main() -> ExitCode {
         Command::CompareTrial => commands::compare::trial(),
         Command::Train(args) => commands::train::run(*args),
         Command::Launch(args) => commands::launch::run(&args),
-        Command::Serve(args) => commands::serve::run(&args),
         Command::Predict(args) => commands::predict::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
-        Command::Transform(args) => commands::transform::run(&args),
         Command::Runs(args) => commands::runs::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
-        Command::Studio(args) => commands::studio::run(&args),
-        Command::Tune(args) => commands::tune::run(args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),
         Command::Run(args) => commands::run::run(&args),
-        Command::Scale(args) => commands::scale::run(&args),
-        Command::Job(args) => commands::job::run(args),
-        Command::Image(args) => commands::image::run(&args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
+        Command::Full(command) => commands::full::run(command),
     };
     done.unwrap_or_else(|error| failure::report(error.as_ref()))
 }

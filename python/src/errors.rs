@@ -91,7 +91,7 @@ impl<T> Raise<T> for Result<T, PipelineError> {
 impl<T> Raise<T> for Result<T, RemoteError> {
     fn raise(self) -> Result<T, PyErr> {
         self.map_err(|error| match error {
-            RemoteError::Address { .. } | RemoteError::Token => OptionError::new_err(error.to_string()),
+            RemoteError::Address(_) | RemoteError::Token => OptionError::new_err(error.to_string()),
             _ => StokeholdError::new_err(error.to_string()),
         })
     }

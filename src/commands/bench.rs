@@ -2,15 +2,18 @@
 //! down, how fast the network between ranks is, and each way of reading data from a bucket.
 
 mod disturbance;
+#[cfg(feature = "full")]
 mod network;
 mod report;
 mod serve;
+#[cfg(feature = "full")]
 mod storage;
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::{BatchArgs, CacheArgs};
 use crate::local::Local;
+use crate::servers::{self, Connect};
 use crate::terminal::{self, note};
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
@@ -22,11 +25,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stokehold_loader::{BadImage, Elsewhere, LoaderOptions, Stage, Workers};
+use stokehold_loader::{Address, BadImage, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
-use stokehold_remote::{Address, DataPart, Part, Servers};
-use stokehold_storage::{Dataset, Images, SlowSource, Source, StorageError};
+use stokehold_storage::{Dataset, Images, SlowSource, Source};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
 
@@ -38,10 +40,13 @@ pub enum Args {
     /// Measure how much loading slows a training step down: a step beside a loader that loads, against a step
     /// alone.
     Disturbance(disturbance::DisturbanceArgs),
+    #[cfg(feature = "full")]
     /// Measure the network between ranks, for `stokehold scale`: what sums of gradients take.
     Network(network::NetworkArgs),
+    #[cfg(feature = "full")]
     /// Measure the ways to get data from a bucket to a training: copied, mounted, piped, cached, streamed.
     Storage(storage::StorageArgs),
+    #[cfg(feature = "full")]
     /// The reading process of `bench storage`.
     #[command(hide = true)]
     StorageReader(storage::ReadArgs),
@@ -107,8 +112,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let args = match args {
         Args::Loader(args) => args,
         Args::Disturbance(args) => return disturbance::run(args),
+        #[cfg(feature = "full")]
         Args::Network(args) => return network::run(&args),
+        #[cfg(feature = "full")]
         Args::Storage(args) => return storage::run(&args),
+        #[cfg(feature = "full")]
         Args::StorageReader(args) => return storage::read(&args),
     };
     let data = match &args.data {
@@ -139,7 +147,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                       --no-cache";
         return Err(Usage(reason.into()).into());
     }
-    let (source, part) = source(&data, &args)?;
+    let (source, servers) = source(&data, &args)?;
     let cache = args.cache.open()?;
     let say_news = |cache: &stokehold_cache::Cache| {
         for line in cache.news() {
@@ -150,10 +158,6 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let source = match &cache {
         Some(cache) => cache.of(source),
         None => source,
-    };
-    let servers = match args.loader.is_empty() {
-        true => None,
-        false => Some((&args.loader[..], part)),
     };
     if args.serve {
         let [workers] = args.workers[..] else {
@@ -197,26 +201,26 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The images, and what they are for servers.
-fn source(data: &Path, args: &LoaderBenchArgs) -> Result<(Arc<dyn Source>, DataPart), StorageError> {
+/// The images, and a way to the servers that make their batches, if there are some.
+fn source(data: &Path, args: &LoaderBenchArgs) -> Result<(Arc<dyn Source>, Option<Connect>), Box<dyn Error>> {
     // Masks are a part of the work; labels are not.
-    let (mut images, part) = match Dataset::open(data, None, 0) {
-        Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => (train, Part::Train),
-        _ => (Images::unlabelled(data)?, Part::Unlabelled),
+    let mut images = match Dataset::open(data, None, 0) {
+        Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => train,
+        _ => Images::unlabelled(data)?,
     };
     damage::warn(&images);
     if let Some(max) = args.max_images {
         images.limit(max);
     }
-    let part = DataPart {
-        max_images: args.max_images,
-        ..DataPart::of(&images, part)
+    let servers = match args.loader.is_empty() {
+        true => None,
+        false => Some(servers::of(&args.loader, &images, args.max_images)?),
     };
     let source: Arc<dyn Source> = match args.read_latency.is_zero() {
         true => Arc::new(images),
         false => Arc::new(SlowSource::new(images, args.read_latency)),
     };
-    Ok((source, part))
+    Ok((source, servers))
 }
 
 /// One loader and the number of its next pass.
@@ -246,7 +250,7 @@ impl LoaderBench {
         pipeline: Pipeline,
         args: &LoaderBenchArgs,
         workers: Workers,
-        servers: Option<&(&[Address], DataPart)>,
+        servers: Option<&Connect>,
     ) -> Result<LoaderBench, Box<dyn Error>> {
         let is_gpu = args.executor == AnyExecutor::Gpu;
         crate::gpu::check(args.gpu.options(), is_gpu)?;
@@ -255,16 +259,7 @@ impl LoaderBench {
                        leave --device out";
             return Err(Usage(why.to_owned()).into());
         }
-        let elsewhere: Option<Arc<dyn Elsewhere>> = match servers {
-            Some((addresses, part)) => {
-                let servers = Servers::connect(addresses, part.clone(), stokehold_remote::token()?)?;
-                Some(Arc::new(servers.with_local(match workers {
-                    Workers::Auto => None,
-                    Workers::Count(workers) => Some(workers),
-                })))
-            }
-            None => None,
-        };
+        let elsewhere = servers.map(|connect| connect(workers)).transpose()?;
         let options = LoaderOptions {
             elsewhere,
             batch_size: args.batch.batch_size,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use clap::Args as ClapArgs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stokehold_remote::TOKEN;
+use stokehold_loader::TOKEN;
 
 use crate::failure::Usage;
 use crate::terminal::note;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
-use stokehold_objects::Location;
+use stokehold_base::uri;
 use stokehold_page::words::plural;
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
 use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
@@ -134,7 +134,7 @@ fn source(arguments: &[PathBuf]) -> Result<Joined, Box<dyn Error>> {
 
 /// Whether an argument is a file, and no folder or bucket.
 fn is_file(path: &Path) -> Result<bool, Usage> {
-    if path.to_str().is_some_and(Location::is_remote) {
+    if uri::remote(path).is_some() {
         // A bucket says neither of an object nor of a prefix that it is there without being asked: the name has to say which.
         return Ok(is_image_name(path.as_os_str()));
     }

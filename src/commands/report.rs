@@ -1,5 +1,6 @@
 //! `stokehold report`: explain a recorded run on one page, or put two runs side by side.
 
+#[cfg(feature = "full")]
 mod live;
 
 use std::error::Error;
@@ -7,10 +8,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde_json::{Map, Value, json};
+use stokehold_base::uri;
 use stokehold_diagnose::advice::{Advice, Machines, Prices, advise, machines, verdict};
 use stokehold_diagnose::curves::{self, Curve};
 use stokehold_diagnose::report::{self, Contents};
@@ -19,6 +20,7 @@ use stokehold_profile::Recording;
 use stokehold_train::run::RunFolder;
 
 use super::advise::measure::{self, Remote};
+#[cfg(feature = "full")]
 use super::job::at_sagemaker::At;
 use crate::failure::Usage;
 use crate::local::Local;
@@ -35,19 +37,22 @@ pub struct Args {
     run: PathBuf,
 
     /// A second run: both are put side by side.
-    #[arg(conflicts_with = "on")]
+    #[cfg_attr(feature = "full", arg(conflicts_with = "on"))]
     run_b: Option<PathBuf>,
 
+    #[cfg(feature = "full")]
     #[command(flatten)]
     at: At,
 
     /// With --on sagemaker: write the page again with what came since, until the job ends.
+    #[cfg(feature = "full")]
     #[arg(long, requires = "on")]
     follow: bool,
 
     /// With --follow: the time between two pages.
+    #[cfg(feature = "full")]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s", requires = "follow")]
-    every: Duration,
+    every: std::time::Duration,
 
     /// Defaults of the rules' parameters: stokehold, rulesconfig or guide.
     #[arg(long, value_name = "SET", default_value = "stokehold")]
@@ -83,6 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     for text in &args.set {
         parameters.set(text)?;
     }
+    #[cfg(feature = "full")]
     if let Some(client) = args.at.client()? {
         return live::run(&client, args, &parameters);
     }
@@ -92,7 +98,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let prices = Prices::built_in();
     let first = Judged::of(&args.run, &parameters, &prices)?;
-    let folder = match (&args.output, elsewhere::remote(&args.run)) {
+    let folder = match (&args.output, uri::remote(&args.run)) {
         (Some(output), _) => output.to_path_buf(),
         (None, Some(_)) => report::folder_in(Path::new("."), &first.recording),
         (None, None) => report::folder_in(&first.recording.path, &first.recording),

@@ -365,6 +365,7 @@ fn compare_has_a_trial_from_the_cache() {
 }
 
 /// Two jobs of one bucket: the second reads what the first has packed.
+#[cfg(feature = "full")]
 #[test]
 fn jobs_of_mode_cache_share_packed_images() {
     if !packs() || !can_mount() {

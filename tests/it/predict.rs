@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+#[cfg(feature = "full")]
 use stokehold_s3_server::Server;
 use tempfile::TempDir;
 
@@ -118,6 +119,7 @@ fn a_run_predicts_files_and_folders_in_their_order() {
     assert_eq!(shards, [3, 4, 0, 1].map(|at| top(&rows[at])));
 }
 
+#[cfg(feature = "full")]
 #[test]
 fn objects_and_prefixes_of_buckets_are_predicted_like_files() {
     let dir = trained();

@@ -5,6 +5,7 @@
 //! - [`regular`] opens regular files only, so that no FIFO keeps a reader waiting.
 //! - [`growing`] follows a file of lines that another process appends to.
 //! - [`there`] tells a missing file from a failure.
+//! - [`uri`] tells a path from a URI.
 //! - [`clock`] reads and prints the time of day.
 //! - [`student`] tests whether a difference is more than chance.
 //! - [`fault`] says whether an error is the input's fault.
@@ -27,6 +28,7 @@ pub mod size;
 pub mod stats;
 pub mod student;
 pub mod there;
+pub mod uri;
 pub mod whole;
 
 /// The examples of README.md, as tests.

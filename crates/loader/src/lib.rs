@@ -58,6 +58,7 @@
 //! that opens a [`Dataset`] and takes a [`Pipeline`] needs this crate alone. The feature `buckets` lets
 //! [`Dataset::open`] take data sets in buckets.
 
+mod address;
 mod batch;
 mod batches;
 mod costs;
@@ -74,6 +75,7 @@ mod slots;
 mod state;
 mod worker;
 
+pub use address::{Address, AddressError, TOKEN};
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::{Batches, Elsewhere, Supply};
 pub use costs::Costs;

@@ -34,7 +34,7 @@ pub struct Location {
 impl Location {
     /// Whether a text is the URI of a place elsewhere, and not a path.
     pub fn is_remote(text: &str) -> bool {
-        text.split_once("://").is_some_and(|(scheme, _)| scheme != "file")
+        stokehold_base::uri::is_remote(text)
     }
 
     /// Parses a URI or a path.

@@ -5,17 +5,17 @@ use std::fmt;
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use stokehold_loader::{
-    Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, WorkerPool, Workers,
+    Address, Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, TOKEN,
+    WorkerPool, Workers,
 };
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, http};
@@ -30,9 +30,6 @@ pub const CONNECTIONS: usize = 3;
 
 /// The time without a batch after which an epoch ends, if every server has failed.
 pub const GIVE_UP: Duration = Duration::from_secs(60);
-
-/// The environment variable with the token of both sides.
-pub const TOKEN: &str = "STOKEHOLD_TOKEN";
 
 /// The token of this process's environment, if it has one.
 ///
@@ -60,65 +57,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The most letters of a server's reason.
 const REASON: usize = 500;
 
-/// Where a server is: `tcp://HOST:PORT`, or with TLS `tls://HOST:PORT`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Address {
-    tls: bool,
-    /// `HOST:PORT`.
-    place: String,
-}
-
-impl FromStr for Address {
-    type Err = RemoteError;
-
-    fn from_str(text: &str) -> Result<Self, RemoteError> {
-        let refuse = |reason: &str| RemoteError::Address {
-            text: text.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let (tls, place) = match text.split_once("://") {
-            Some(("tcp", place)) => (false, place),
-            Some(("tls", place)) => (true, place),
-            Some(_) => return Err(refuse("it begins with another word than tcp or tls")),
-            None => return Err(refuse("it does not say whether to use TLS")),
-        };
-        let (host, port) = place.rsplit_once(':').ok_or_else(|| refuse("it has no port"))?;
-        if port.parse::<u16>().map_or(true, |port| port == 0) {
-            return Err(refuse("the port is no number from 1 to 65535"));
-        }
-        let allowed = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
-        if host.is_empty() || !host.chars().all(allowed) {
-            return Err(refuse("it has no name of a machine"));
-        }
-        Ok(Self {
-            tls,
-            place: place.to_owned(),
-        })
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = RemoteError;
-
-    fn try_from(text: String) -> Result<Self, RemoteError> {
-        text.parse()
-    }
-}
-
-impl From<Address> for String {
-    fn from(address: Address) -> Self {
-        address.to_string()
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "tls" } else { "tcp" };
-        write!(f, "{scheme}://{}", self.place)
-    }
-}
-
 /// The servers of a trainer, which make the batches of its loader.
 pub struct Servers {
     servers: Vec<Arc<Server>>,
@@ -145,7 +83,7 @@ impl Servers {
         if let Some(token) = &token {
             check_token(token)?;
         }
-        let agent = agent(addresses.iter().any(|address| address.tls))?;
+        let agent = agent(addresses.iter().any(|address| address.is_tls()))?;
         let servers: Vec<Arc<Server>> = addresses
             .iter()
             .map(|address| Arc::new(Server::new(address, agent.clone(), token.as_deref())))
@@ -493,10 +431,10 @@ struct Refusal {
 
 impl Server {
     fn new(address: &Address, agent: Agent, token: Option<&str>) -> Self {
-        let scheme = if address.tls { "https" } else { "http" };
+        let scheme = if address.is_tls() { "https" } else { "http" };
         Self {
             name: address.to_string(),
-            root: format!("{scheme}://{}", address.place),
+            root: format!("{scheme}://{}", address.place()),
             agent,
             token: token.map(|token| format!("Bearer {token}")),
             failure: Mutex::default(),

@@ -9,13 +9,8 @@ use stokehold_base::fault::Fault;
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// An address cannot be read.
-    #[error("{text:?} is no server of batches: {reason}; write tcp://HOST:PORT, or tls://HOST:PORT")]
-    Address {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error(transparent)]
+    Address(#[from] stokehold_loader::AddressError),
     /// No server can be used.
     #[error("no server of batches can be used: {}; start one with `stokehold serve`", .said.join("; "))]
     None {

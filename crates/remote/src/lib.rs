@@ -55,9 +55,11 @@ mod spec;
 mod wire;
 
 pub use board::PATIENCE;
-pub use client::{Address, CONNECTIONS, GIVE_UP, Servers, TOKEN, token};
+pub use client::{CONNECTIONS, GIVE_UP, Servers, token};
 pub use error::RemoteError;
 pub use spec::{DataPart, Facts, Made, Part, Spec};
+#[doc(no_inline)]
+pub use stokehold_loader::TOKEN;
 pub use wire::{Encoded, check, decode, encode};
 
 /// The examples of README.md, as tests.

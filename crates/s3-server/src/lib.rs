@@ -4,6 +4,8 @@
 //! For tests and benchmarks only. The crate `s3s` implements the protocol; this crate adds faults: [`Faults`]
 //! determines what happens to the next requests.
 
+#![cfg(feature = "server")]
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -12,9 +12,9 @@ pub(crate) struct Remote(Infallible);
 impl Remote {
     /// Nothing, or an error where `path` names a place elsewhere.
     pub fn of(path: &Path) -> Result<Option<Self>, StorageError> {
-        match path.to_str() {
-            Some(uri) if uri.contains("://") => Err(StorageError::NoBuckets { uri: uri.to_owned() }),
-            _ => Ok(None),
+        match stokehold_base::uri::remote(path) {
+            Some(uri) => Err(StorageError::NoBuckets { uri: uri.to_owned() }),
+            None => Ok(None),
         }
     }
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stokehold_cache::{Cache, CachePlace};
-use stokehold_loader::{BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
+use stokehold_loader::{Address, BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_ranks::Wire;
-use stokehold_remote::{Address, DataPart, Part, Servers};
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
@@ -28,6 +27,7 @@ use crate::pixels::ClassWeights;
 use crate::precision::Precision;
 use crate::sampling::SamplerConfig;
 use crate::schedule::ScheduleConfig;
+use crate::servers;
 
 /// A training run as data.
 ///
@@ -431,21 +431,6 @@ impl TrainConfig {
         Ok(own.iter().filter_map(differs).collect())
     }
 
-    /// The servers that make the batches of these training images.
-    fn connect(&self, images: &Images) -> Result<Servers, TrainError> {
-        let data = DataPart {
-            val_split: self.val_split,
-            split_seed: self.seed,
-            max_images: self.max_images,
-            ..DataPart::of(images, Part::Train)
-        };
-        let servers = Servers::connect(&self.servers, data, stokehold_remote::token()?)?;
-        Ok(servers.with_local(match self.workers {
-            Workers::Auto => None,
-            Workers::Count(workers) => Some(workers),
-        }))
-    }
-
     /// Puts all images into the cache, if there is one, before the first step. Ends early when `stop` becomes true. Returns how many of
     /// them the cache has then; none without a cache.
     ///
@@ -480,7 +465,7 @@ impl TrainConfig {
             false => Default::default(),
         };
         let elsewhere: Option<Arc<dyn Elsewhere>> = match training && !self.servers.is_empty() {
-            true => Some(Arc::new(self.connect(&images)?)),
+            true => Some(servers::connect(self, &images)?),
             false => None,
         };
         let options = LoaderOptions {

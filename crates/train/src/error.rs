@@ -6,11 +6,10 @@ use stokehold_base::fault::Fault;
 use stokehold_base::lock::Holder;
 use stokehold_cache::CacheError;
 use stokehold_gpu::GpuError;
-use stokehold_loader::LoaderError;
+use stokehold_loader::{Address, LoaderError};
 use stokehold_pipeline::PipelineError;
 use stokehold_profile::ProfileError;
 use stokehold_ranks::RanksError;
-use stokehold_remote::RemoteError;
 
 use crate::checkpoint::CheckpointError;
 use crate::device::DeviceError;
@@ -58,8 +57,15 @@ pub enum TrainError {
     #[error(transparent)]
     Loader(#[from] LoaderError),
     /// No server of batches can be used.
+    #[cfg(feature = "servers")]
     #[error(transparent)]
-    Remote(#[from] RemoteError),
+    Remote(#[from] stokehold_remote::RemoteError),
+    /// Servers were named, and this build connects to none.
+    #[error("{address}: this build takes no batches from servers; build it with the feature `servers`")]
+    NoServers {
+        /// The first of the servers.
+        address: Address,
+    },
     /// The validation set's loader cannot go on.
     #[error("validation: {0}; check all validation images")]
     Validation(LoaderError),
@@ -240,7 +246,9 @@ impl Fault for TrainError {
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
             Self::Loader(error) | Self::Validation(error) => error.is_input(),
+            #[cfg(feature = "servers")]
             Self::Remote(error) => error.is_input(),
+            Self::NoServers { .. } => true,
             Self::Cache(error) => error.is_input(),
             Self::Ranks(error) => {
                 matches!(

@@ -73,6 +73,11 @@ pub mod progress;
 pub mod run;
 pub mod sampling;
 pub mod schedule;
+#[cfg(feature = "servers")]
+mod servers;
+#[cfg(not(feature = "servers"))]
+#[path = "no_servers.rs"]
+mod servers;
 mod stage;
 mod steps;
 mod summary;

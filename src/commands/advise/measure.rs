@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use stokehold_base::stats::percentile;
+use stokehold_base::uri;
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline};
 use stokehold_prepare::{Bake, Encoding, Options, prepare};
@@ -24,8 +25,8 @@ use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, 
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_times};
 
+use crate::shell;
 use crate::terminal::note;
-use crate::{elsewhere, shell};
 
 /// Images per turn.
 const IMAGES: usize = 48;
@@ -62,7 +63,7 @@ pub fn once(record: &RunRecord, recording: &Path, about: &mut About, remote: Rem
         return notes;
     }
     let data = &record.config.data;
-    match (elsewhere::remote(data), remote) {
+    match (uri::remote(data), remote) {
         (Some(uri), Remote::Leave) => {
             let run = recording.parent().filter(|run| !run.as_os_str().is_empty());
             let run = run.unwrap_or(Path::new("."));

@@ -7,11 +7,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use stokehold_loader::BadImagePolicy;
+use stokehold_loader::{Address, BadImagePolicy};
 use stokehold_pipeline::op::Size;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_profile::Machine;
-use stokehold_remote::Address;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::ema::EmaConfig;
 use stokehold_train::mix::Mix;

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use stokehold_base::fault::Fault;
 use stokehold_loader::{
-    BadImage, BatchNumbers, Elsewhere, FilledBatch, Loader, LoaderOptions, Pipeline, WorkerPool, Workers,
+    Address, BadImage, BatchNumbers, Elsewhere, FilledBatch, Loader, LoaderOptions, Pipeline, WorkerPool,
+    Workers,
 };
 use stokehold_remote::server::Server;
-use stokehold_remote::{Address, DataPart, Facts, Part, RemoteError, Servers, encode};
+use stokehold_remote::{DataPart, Facts, Part, RemoteError, Servers, encode};
 
 use crate::{
     addresses, ask, assert_epoch_equal, both, connect, content, data_set, options, serve, serve_data,

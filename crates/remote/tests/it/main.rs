@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use stokehold_loader::{Batch, Loader, LoaderError, LoaderOptions, Pipeline, Workers};
+use stokehold_loader::{Address, Batch, Loader, LoaderError, LoaderOptions, Pipeline, Workers};
 use stokehold_remote::server::{Options, Server, Watch};
-use stokehold_remote::{Address, DataPart, Part, RemoteError, Servers};
+use stokehold_remote::{DataPart, Part, RemoteError, Servers};
 use stokehold_storage::{Dataset, Images};
 use stokehold_synth::{SynthOptions, generate};
 use tempfile::TempDir;

@@ -1,7 +1,5 @@
-//! Storage from outside: folders on disk and in buckets and what torchvision makes of them, and shards with every kind of damage.
+//! Storage from outside: folders on disk, what torchvision makes of them, and shards with every kind of damage.
 
-#[cfg(feature = "buckets")]
-mod bucket;
 mod dataset;
 mod folder;
 mod list;

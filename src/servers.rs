@@ -1,0 +1,42 @@
+//! Servers that make the batches of `bench loader`.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use stokehold_loader::{Address, Elsewhere, Workers};
+use stokehold_storage::Images;
+
+/// Connects a loader with this many threads of its own to the servers.
+pub type Connect = Box<dyn Fn(Workers) -> Result<Arc<dyn Elsewhere>, Box<dyn Error>>>;
+
+/// The way to servers of these images.
+#[cfg(feature = "full")]
+pub fn of(
+    addresses: &[Address],
+    images: &Images,
+    max_images: Option<usize>,
+) -> Result<Connect, Box<dyn Error>> {
+    use stokehold_remote::{DataPart, Part, Servers};
+    let part = match images.pixel_classes() {
+        Some(_) => Part::Train,
+        None => Part::Unlabelled,
+    };
+    let part = DataPart {
+        max_images,
+        ..DataPart::of(images, part)
+    };
+    let addresses = addresses.to_vec();
+    Ok(Box::new(move |workers| {
+        let servers = Servers::connect(&addresses, part.clone(), stokehold_remote::token()?)?;
+        Ok(Arc::new(servers.with_local(match workers {
+            Workers::Auto => None,
+            Workers::Count(workers) => Some(workers),
+        })))
+    }))
+}
+
+#[cfg(not(feature = "full"))]
+pub fn of(addresses: &[Address], _: &Images, _: Option<usize>) -> Result<Connect, Box<dyn Error>> {
+    let address = addresses[0].clone();
+    Err(stokehold_train::TrainError::NoServers { address }.into())
+}
