@@ -13,8 +13,6 @@ pub mod full;
 #[path = "commands/left_out.rs"]
 pub mod full;
 #[cfg(feature = "full")]
-pub mod image;
-#[cfg(feature = "full")]
 pub mod job;
 pub mod launch;
 pub mod predict;

@@ -14,7 +14,7 @@ use stokehold_studio::StudioError;
 use stokehold_transform::TransformError;
 use stokehold_tune::TuneError;
 
-use super::{image, job, scale, serve, studio, transform, tune};
+use super::{job, scale, serve, studio, transform, tune};
 use crate::failure;
 
 /// What a build without the feature leaves out.
@@ -32,8 +32,6 @@ pub enum Command {
     Transform(Box<transform::Args>),
     /// Predict what a recorded run would take and cost on more machines.
     Scale(scale::Args),
-    /// Write a Dockerfile and its context for training on SageMaker, with Stokehold's trainer or a script.
-    Image(image::Args),
 }
 
 /// Runs a subcommand.
@@ -48,7 +46,6 @@ pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Serve(args) => serve::run(&args),
         Command::Transform(args) => transform::run(&args),
         Command::Scale(args) => scale::run(&args),
-        Command::Image(args) => image::run(&args),
     }
 }
 

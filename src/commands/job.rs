@@ -4,7 +4,6 @@
 
 pub mod at_sagemaker;
 pub mod at_slurm;
-mod container;
 mod fetch;
 mod import;
 mod profiler;
@@ -135,12 +134,6 @@ enum Command {
     },
     /// Print the JSON schema of job files, for editors.
     Schema,
-    /// Run the script that SageMaker's /opt/ml describes: the entry point of images that `stokehold image` makes.
-    ///
-    /// It does what SageMaker's training toolkit does, without Python: folders, code, variables and arguments, signals, the
-    /// exit code, and the files output/success and output/failure. SAGEMAKER_BASE_DIR names another folder than /opt/ml,
-    /// SAGEMAKER_PROGRAM the script where no hyperparameter does.
-    Container(container::Args),
     /// Train with Stokehold's own trainer, as the script of a job.
     ///
     /// The channel train, with val if there is one, is the data set, and hyperparameters are options of `stokehold train`. The
@@ -257,7 +250,6 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             terminal::json(&Job::schema())?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Container(asked) => container::run(&asked),
         Command::Trainer => trainer::run(),
     }
 }

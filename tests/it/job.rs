@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stokehold_s3_server::Server;
 use stokehold_untested::needs::{can_mount, has};
 use tempfile::TempDir;
@@ -503,6 +503,75 @@ fn the_example_runs_in_every_mode() {
         models.push(model.stdout);
     }
     assert!(models.iter().all(|model| model == &models[0]), "{models:?}");
+}
+
+/// Stokehold's own trainer, as a job's script here, and by the image's entry point on a folder as SageMaker's /opt/ml.
+#[test]
+fn the_trainer_runs_in_a_job_and_by_the_images_entry_point() {
+    if !has("python3", "Python") {
+        return;
+    }
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sagemaker/trainer");
+    let program = Path::new(env!("CARGO_BIN_EXE_stokehold"));
+    let mut folders = vec![program.parent().unwrap().to_owned()];
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
+    let path = std::env::join_paths(folders).unwrap();
+    let jobs = Jobs::new();
+    let data = jobs.path("data");
+    let mut synth = Command::new(program);
+    synth.args(["dataset", "synth"]).arg(&data);
+    synth.args(["--images", "12", "--classes", "2", "--val-split", "0.34"]);
+    assert_eq!(ended(&mut synth).0, Some(0));
+
+    let file = fs::read_to_string(example.join("job.toml")).unwrap();
+    let small = "batch_size = 4\nimage-size = 32\ndevice = \"cpu\"\nceiling-batches = 0\n";
+    jobs.write("job.toml", &file.replace("batch-size = 32\n", small));
+    jobs.write(
+        "code/train.sh",
+        &fs::read_to_string(example.join("code/train.sh")).unwrap(),
+    );
+    let mut command = jobs.command(&["run", "job.toml", "--name", "here"]);
+    let (code, out, err) = ended(command.env("PATH", &path));
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert!(
+        format!("{out}{err}").contains("there is no run to resume; starting it"),
+        "{out} {err}"
+    );
+    let archive = jobs.record("here")["model"].as_str().unwrap().to_owned();
+    let listed = ended(Command::new("tar").args(["-tzf", &archive]));
+    assert!(listed.1.contains("model.safetensors"), "{listed:?}");
+
+    // SageMaker has strings only, and tells its toolkit about code that this image does not use.
+    let mut options = json!({
+        "model": "\"resnet18\"", "epochs": "1", "batch_size": "4", "image-size": "32", "device": "cpu",
+        "ceiling-batches": "0", "sagemaker_program": "\"train.sh\"", "sagemaker_submit_directory": "\"s3://bucket/source\"",
+    });
+    let run = |options: &Value| {
+        let channel = json!({"TrainingInputMode": "File", "ContentType": "image/jpeg"});
+        jobs.write("ml/input/config/hyperparameters.json", &options.to_string());
+        let channels = json!({"train": channel, "val": channel});
+        jobs.write("ml/input/config/inputdataconfig.json", &channels.to_string());
+        let mut command = Command::new(example.join("train"));
+        ended(
+            command
+                .env("SAGEMAKER_BASE_DIR", jobs.path("ml"))
+                .env("PATH", &path),
+        )
+    };
+    fs::create_dir_all(jobs.path("ml/input")).unwrap();
+    std::os::unix::fs::symlink(&data, jobs.path("ml/input/data")).unwrap();
+    let (code, out, err) = run(&options);
+    assert_eq!(code, Some(0), "{out} {err}");
+    for file in [
+        "model/model.safetensors",
+        "output/data/run/summary.json",
+        "checkpoints/run",
+    ] {
+        assert!(jobs.path("ml").join(file).exists(), "{file}: {out} {err}");
+    }
+    options["learning-pace"] = json!("4");
+    let (code, out, err) = run(&options);
+    assert!(code == Some(2) && err.contains("--learning-pace"), "{out} {err}");
 }
 
 #[test]

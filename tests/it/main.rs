@@ -20,8 +20,6 @@ mod guide;
 mod help;
 mod house;
 #[cfg(feature = "full")]
-mod image;
-#[cfg(feature = "full")]
 mod job;
 #[cfg(not(feature = "full"))]
 mod left_out;

@@ -517,7 +517,11 @@ fn examples() -> Vec<(String, String)> {
         ("job init".to_owned(), Job::template().to_owned()),
         ("tune init".to_owned(), Plan::template().to_owned()),
     ];
-    for name in ["examples/job/job.toml", "examples/tune/tune.toml"] {
+    for name in [
+        "examples/job/job.toml",
+        "examples/sagemaker/trainer/job.toml",
+        "examples/tune/tune.toml",
+    ] {
         found.push((name.to_owned(), fs::read_to_string(root.join(name)).unwrap()));
     }
     let mut documents = vec![root.join("GUIDE.md"), root.join("README.md")];

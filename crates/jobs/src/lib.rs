@@ -61,10 +61,6 @@
 //! [`Store::submit`] hands a job to Slurm. Its runner then works on the first node of the Slurm job, and the instances on one
 //! node each, or all on one. [`slurm`] and `runner/nodes.rs` have the details.
 //!
-//! # Containers
-//! [`container`] is the other side: in a container that SageMaker has started, it reads the job from `/opt/ml`, brings its
-//! code, and says how the script is started.
-//!
 //! # Limits
 //! Under `mpi`, one `mpirun` on `algo-1` starts all processes.
 //!
@@ -96,7 +92,6 @@
 compile_error!("jobs use Linux's namespaces, FUSE and /proc: this crate is for Linux");
 
 mod checkpoints;
-pub mod container;
 pub mod contract;
 mod data;
 mod decode;

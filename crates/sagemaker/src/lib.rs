@@ -78,7 +78,7 @@ pub use request::{
     MetricDefinition, OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource,
     S3DataType, ShuffleConfig, StoppingCondition, Tag, VpcConfig,
 };
-pub use source::{Source, Stays};
+pub use source::Source;
 pub use transform::{
     AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JoinSource,
     OutputPlace, SplitType, TransformData, TransformInput, TransformJob, TransformObjects, TransformOutput,

@@ -172,7 +172,7 @@ const LARGEST_JOB_FILE: u64 = 1 << 20;
 
 /// Why something stays on this machine when the folder that it is in is sent elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stays {
+enum Stays {
     /// Its name begins with a dot, or it is Python's cache `__pycache__`, or a link to something of such a name.
     Hidden,
     /// It is a job file or a study file, or what is kept of one: its variables may be secrets, and no script needs it.
@@ -183,8 +183,7 @@ pub enum Stays {
 
 impl Stays {
     /// Judges what is at `path`, below `folder`; `channels` are the places of the job's channels on this machine.
-    #[must_use]
-    pub fn of(path: &Path, folder: &Path, channels: &[PathBuf]) -> Option<Self> {
+    fn of(path: &Path, folder: &Path, channels: &[PathBuf]) -> Option<Self> {
         if path.file_name().is_some_and(is_hidden) || is_linked_to_hidden(path, folder) {
             return Some(Self::Hidden);
         }

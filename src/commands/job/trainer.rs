@@ -1,5 +1,5 @@
 //! `stokehold job trainer`: Stokehold's own trainer as the script of a job. It finds data, options and folders in the
-//! variables of the contract, so it runs in a job here, on SageMaker, and in an image.
+//! variables of the contract, so it runs in a job here and in an image on SageMaker (examples/sagemaker).
 
 use std::collections::BTreeMap;
 use std::env;
@@ -70,7 +70,7 @@ pub fn run() -> Result<ExitCode, Box<dyn Error>> {
 fn variable(name: &str) -> Result<String, Usage> {
     env::var(name).map_err(|_| {
         Usage(format!(
-            "{name} is not set: this is the script of a job; run it by `stokehold job run`, or in an image of `stokehold image`"
+            "{name} is not set: this is the script of a job; run it by `stokehold job run`, or in an image as in examples/sagemaker"
         ))
     })
 }

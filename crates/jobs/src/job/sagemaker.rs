@@ -15,7 +15,7 @@ pub struct OnSageMaker {
     /// The region: `eu-west-1`. Default: `AWS_REGION`, or that of the profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The image, in a registry that the role may read. It has SageMaker's training toolkit, or is one of `stokehold image`.
+    /// The image, in a registry that the role may read. It has SageMaker's training toolkit, or an entry point of its own.
     /// Default: made of `framework`, `framework-version` and `python-version`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

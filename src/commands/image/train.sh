@@ -1,3 +1,0 @@
-#!/bin/sh
-# Stokehold's own trainer: it reads data, options and folders from the variables of the job.
-exec stokehold job trainer
