@@ -15,7 +15,6 @@
 * :class:`Loader` is what replaces a DataLoader.
 * :mod:`stokehold.transforms` are the operations, with torchvision's names; ``from_torchvision`` converts a Compose.
 * :mod:`stokehold.torch` has ``ImageFolder`` and ``DataLoader`` with PyTorch's signatures, for scripts that exist.
-* :mod:`stokehold.distributed` is torch.distributed with the names of SageMaker's data parallel library.
 * :func:`profile`, :func:`step` and :func:`wrap` show what a training loop waits for, with any loader.
 * :func:`advise` says what would make a run of ``stokehold train`` faster; ``python -m stokehold`` is the command line.
 * :mod:`stokehold.errors` are the exceptions.

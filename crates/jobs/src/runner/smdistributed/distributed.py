@@ -1,8 +1,8 @@
 """torch.distributed as SageMaker's data parallel library offers it: with a default backend, the local rank, and its own
 DistributedDataParallel.
 
-    import stokehold.distributed as dist
-    from stokehold.distributed import DistributedDataParallel as DDP
+    import smdistributed.dataparallel.torch.distributed as dist
+    from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel as DDP
 
     dist.init_process_group()                     # gloo on CPUs, NCCL on GPUs, under torchrun, mpirun or a job
     model = DDP(model.to(device), device_ids=[dist.get_local_rank()] if torch.cuda.is_available() else None)

@@ -1,1 +1,0 @@
-../../../crates/jobs/src/runner/smdistributed/distributed.py
