@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Images per second of the augmentations of today's recipes, beside torchvision v2, DALI and Albumentations, on one core.
 
-    bench/augment.py PHOTOS [--recipes plain,jitter,..] [--rounds 5] [--stokehold FILE] [--json FILE]
+    bench/augment.py PHOTOS [--recipes plain,jitter,..] [--rounds 5] [--stokehold FILE] [--python FILE] [--json FILE]
 
 Sides take turns as in bench/run.py, which explains the rounds and the ratios. A library takes no part in a recipe that it does
-not have (bench/peers/augmented.py).
+not have. What the libraries do is in bench/augmented.py. The Python is that of `bench/peers/setup.sh all`, unless --python names another.
 """
 
 import argparse
@@ -43,6 +43,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=run.number(1), default=5)
     parser.add_argument("--max-images", type=run.number(1), default=128)
     parser.add_argument("--stokehold", type=Path, default=run.ROOT / "target" / "release" / "stokehold")
+    cache = os.environ.get("STOKEHOLD_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stokehold"
+    parser.add_argument("--python", type=Path, default=Path(cache) / "peers" / "all" / "bin" / "python")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     run.require_binary(options.stokehold)
@@ -54,7 +56,7 @@ def main() -> int:
         for recipe in options.recipes:
             (folder / f"{recipe}.toml").write_text(CROP + RECIPES[recipe] + END)
             sides = [ours(options, recipe, executor, data, folder) for executor in ("fused", "per-op")]
-            sides += [peer(recipe, library, data) for library in PEERS if recipe in PEERS[library]]
+            sides += [peer(options, recipe, library, data) for library in PEERS if recipe in PEERS[library]]
             run.alternate(sides, options.rounds, lambda side: run.cores_to_use(1), folder)
             results += [run.result_of(side, sides[0]) | {"recipe": recipe} for side in sides]
             versions |= {f"{side.name}: {side.version}" for side in sides if side.version}
@@ -74,12 +76,10 @@ def ours(options: argparse.Namespace, recipe: str, executor: str, data: Path, fo
     return run.Side(executor, 0, [*command, "--pipeline", str(folder / f"{recipe}.toml")])
 
 
-def peer(recipe: str, library: str, data: Path) -> run.Side:
-    environment = library if library in ("dali", "albumentations") else "torch"
-    python = run.python_of(run.PeerScript("augmented.py", environment))
-    variables = ["env", f"LIBRARY={library}", f"RECIPE={recipe}"]
-    script = [str(python), str(run.PEERS_FOLDER / "augmented.py"), str(data), "--workers", str(int(library == "dali"))]
-    return run.Side({"pil": "torchvision, PIL", "v2": "torchvision, tensors"}.get(library, library), 0, variables + script + ["--serve"])
+def peer(options: argparse.Namespace, recipe: str, library: str, data: Path) -> run.Side:
+    script = Path(__file__).resolve().with_name("augmented.py")
+    name = {"pil": "torchvision, PIL", "v2": "torchvision, tensors"}.get(library, library)
+    return run.Side(name, 0, [str(options.python), str(script), library, recipe, str(data)])
 
 
 if __name__ == "__main__":

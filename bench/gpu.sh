@@ -6,10 +6,11 @@
 # machine   the devices, and why the others cannot be used
 # equal     the numbers of every photo held equal to fused's, then both ways to decode and fused beside each other at loads 0, 1, 4, 8
 #           and 12, and the peak of device memory
-# loader    per load in one interleaved run: gpu, gpu-device, fused, torchvision and DALI on the GPU
+# loader    per load in one interleaved run: gpu, gpu-device, fused
 # trainer   forward, backward and optimiser of the published networks in PyTorch
 # table     the published table: trial A per-op, trial B gpu; ResNet-18, 50, 152; loads 1, 4, 8, 12; batch 32; with the
 #           percentiles of CPU, GPU and GPU memory
+# peers     loaders in Python that feed PyTorch on the GPU: torchvision, DALI on the CPU and on the GPU, Stokehold likewise
 #
 # summary   all of it in one table (bench/gpu_table.py)
 #
@@ -22,7 +23,7 @@
 #
 # Environment: STOKEHOLD, a binary built with the device's feature, and BENCH_GPU, crates/gpu's example bench_gpu built so;
 # where one is not given it is built (the feature cuda needs no CUDA to compile). PYTHON (default python3), one that has
-# PyTorch and torchvision, and for its peer nvidia.dali.
+# PyTorch and torchvision, and for the peers nvidia.dali and Stokehold's package.
 set -uo pipefail
 
 usage() {
@@ -125,13 +126,9 @@ unusable() {
     esac
 }
 
-# Whether the Python has modules, and PyTorch a CUDA device.
-has() {
-    "$python" -c "import $1" 2>/dev/null
-}
-
+# Whether the Python has PyTorch and torchvision, and these a CUDA device.
 has_cuda() {
-    has "torch, torchvision" && "$python" -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2>/dev/null
+    "$python" -c "import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())" 2>/dev/null
 }
 
 machine() {
@@ -151,30 +148,18 @@ equal() {
 }
 
 loader() {
-    local why peers=()
+    local why
     why=$(unusable)
     if [ -n "$why" ]; then
         skip "$why"
         return
     fi
-    if has_cuda; then
-        peers+=(torch_cuda)
-    else
-        echo "left out: torch_cuda: $python has no PyTorch and torchvision that find a CUDA device"
-    fi
-    if has nvidia.dali && command -v nvidia-smi >/dev/null; then
-        peers+=(dali_gpu)
-    else
-        echo "left out: dali_gpu: $python has no nvidia.dali, or there is no NVIDIA driver"
-    fi
     # One load at a time, so that few processes share the device's memory.
-    local load code=0 names=none
-    [ ${#peers[@]} -eq 0 ] || names=$(IFS=, && echo "${peers[*]}")
+    local load code=0
     for load in "${loads[@]}"; do
         echo
-        "$root/bench/run.py" "$few" --executors gpu,gpu-device,fused --peers "$names" --loads "$load" --rounds "$rounds" \
-            --cores "$cores" --image-size "$side" --device "$device" --stokehold "$stokehold" \
-            --python "$(command -v "$python")" --json "$out/loader-$load.json" || code=$?
+        "$root/bench/run.py" "$few" --executors gpu,gpu-device,fused --loads "$load" --rounds "$rounds" --cores "$cores" \
+            --image-size "$side" --device "$device" --stokehold "$stokehold" --json "$out/loader-$load.json" || code=$?
     done
     return "$code"
 }
@@ -184,7 +169,7 @@ trainer() {
         skip "$python has no PyTorch and torchvision that find a CUDA device"
         return
     fi
-    "$python" "$root/bench/peers/torch_step.py" --models "$models" --image-size "$side" --json "$out/torch.json"
+    "$python" "$root/bench/torch_step.py" --models "$models" --image-size "$side" --json "$out/torch.json"
 }
 
 table() {
@@ -203,6 +188,23 @@ table() {
         --workers "$cores" --device "$device" --out "$out/compare" || return
     echo
     cat "$out/compare/compare.md"
+}
+
+# compare names each trial whose library is missing, and measures the others.
+peers() {
+    if [ ! -x "$stokehold" ]; then
+        skip "$(unusable)"
+        return
+    fi
+    if ! has_cuda; then
+        skip "$python has no PyTorch and torchvision that find a CUDA device"
+        return
+    fi
+    taskset -c "$pinned" "$stokehold" compare "$out/images" --trials torchvision,dali,dali-gpu,stokehold,stokehold-gpu \
+        --trainer torch --device cuda --python "$(command -v "$python")" --models resnet18 --loads "$table_loads" \
+        --batch-size 32 --image-size "$side" --round "$round" --workers "$cores" --out "$out/peers" || return
+    echo
+    cat "$out/peers/compare.md"
 }
 
 # Links to the photos, from all of the folder, whose first files may be of one class: up to 400 for the loaders, and for the trainings
@@ -245,14 +247,14 @@ summary() {
 # Without it some drivers write a warning to standard error.
 export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$out}
 prepare
-rm -rf "$out"/torch.json "$out"/loader-*.json "$out"/*.failed.txt "$out"/equal.txt "$out/compare"
+rm -rf "$out"/torch.json "$out"/loader-*.json "$out"/*.failed.txt "$out"/equal.txt "$out/compare" "$out/peers"
 {
     [ ! "$quick" ] || echo "A quick run, to see that all of it works: its figures mean nothing."
     echo "$device, $cores of $there cores, images of $side pixels, $(date -u +%F), of $photos"
 } >"$out/about.txt"
 stokehold=$(binary "${STOKEHOLD:-}" stokehold) || exit 1
 bench_gpu=$(binary "${BENCH_GPU:-}" examples/bench_gpu -p stokehold-gpu --example bench_gpu) || exit 1
-for name in machine equal loader trainer table summary; do
+for name in machine equal loader trainer table peers summary; do
     part "$name"
 done
 echo

@@ -22,7 +22,8 @@ def main() -> int:
         print("usage: bench/gpu_table.py DIR", file=sys.stderr)
         return 2
     folder = Path(sys.argv[1])
-    rows = [*alone(folder), *loaders(folder), *memory(folder), *trainers(folder), *epochs(folder)]
+    rows = [*alone(folder), *loaders(folder), *memory(folder), *trainers(folder)]
+    rows += [*epochs(folder / "compare", "Burn"), *epochs(folder / "peers", "PyTorch")]
     lines = ["| what | side | figure | unit | times | beside |", "|---|---|---:|---|---:|---|"]
     for row in rows:
         times = "" if row["times"] is None else f"{row['times']:.2f}"
@@ -110,7 +111,8 @@ def memory(folder: Path) -> list[dict]:
 
 
 def cells(folder: Path) -> list[dict]:
-    file = folder / "compare" / "compare.json"
+    """Those of a comparison."""
+    file = folder / "compare.json"
     return json.loads(file.read_text())["cells"] if file.exists() else []
 
 
@@ -123,7 +125,7 @@ def trainers(folder: Path) -> list[dict]:
         side = "PyTorch, TF32" if step["tf32"] else "PyTorch, float32"
         rows.append(row(f"step of {step['model']}", side, step["images_per_second"], "images/s"))
     best = {}
-    for cell in cells(folder):
+    for cell in cells(folder / "compare"):
         for trial in cell["trials"]:
             summary = trial["summary"]
             if summary and summary["busy"]:
@@ -133,11 +135,11 @@ def trainers(folder: Path) -> list[dict]:
     return rows + [row(f"step of {model}", "Burn", rate, "images/s") for model, rate in best.items()]
 
 
-def epochs(folder: Path) -> list[dict]:
-    """The published table: seconds an epoch of the trials, and how busy the device was."""
+def epochs(folder: Path, trainer: str) -> list[dict]:
+    """The published table, and the peers: seconds an epoch of the trials, and how busy the device was."""
     rows = []
     for cell in cells(folder):
-        what = f"{cell['model']}, load {cell['load']}"
+        what = f"{cell['model']} in {trainer}, load {cell['load']}"
         summaries = {trial["trial"]: trial["summary"] for trial in cell["trials"] if trial["summary"]}
         first = next(iter(summaries), None)
         for trial, summary in summaries.items():

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs Stokehold's loader and its peers alternately on the same files and prints how they compare.
+"""Runs Stokehold's ways to load the same files in turns, and prints how they compare: executors, shards, the cache.
 
-    bench/run.py DATA --peers torch_pil,dali --loads 0,12 --rounds 5
+    bench/run.py DATA --executors fused,per-op --prepared --cached --loads 0,12 --rounds 5
 
-Every side is a process that waits for the line `pass` on its standard input, loads the whole data set once and answers
-with one JSON line {seconds, images, cpu_seconds} (see bench/peers/protocol.py). In a round every side gets one turn; the
-ratio of two sides is taken within a round, where the machine was as busy for both, and the median over the rounds is
-reported with its smallest and largest value. CPU time is compared as well as wall time: other programs that take turns on
-the core do not count in it, though those that share caches and memory still slow it down.
+Every side is `stokehold bench loader --serve`, which waits for the line `pass` on its standard input, loads the whole data set once
+and answers with one JSON line {seconds, images, cpu_seconds}. In a round every side gets one turn. The ratio of two sides is
+taken within a round, where the machine was as busy for both, and the median over the rounds is reported with its smallest and
+largest value. CPU time is compared as well as wall time: other programs that take turns on the core do not count in it, though
+those that share caches and memory still slow it down.
 
 All sides run on the same `--cores` cores. A turn is at least one pass and at least a second, so that fast sides are
 timed as well as slow ones. The first turn of each side warms it up and does not count.
@@ -26,8 +26,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PEERS_FOLDER = Path(__file__).resolve().parent / "peers"
-ROOT = PEERS_FOLDER.parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 EXECUTORS = {
     "fused": ["fused"],
@@ -37,29 +36,6 @@ EXECUTORS = {
 }
 TURN_SECONDS = 1.0
 PASS_TIMEOUT = 900  # seconds; the first answer of a side includes its start
-
-
-@dataclass(frozen=True)
-class PeerScript:
-    script: str
-    environment: str  # as bench/peers/setup.sh names it
-    most_load: int | None = None  # the largest load it takes part at: what it can do, or can do well
-    in_process: bool = False  # has a mode without worker processes
-    gpu: bool = False  # needs an NVIDIA GPU
-    pixels: bool = False  # reads a file of decoded pixels that was made beforehand
-
-
-PEERS = {
-    "torch_pil": PeerScript("torch_pil.py", "torch", in_process=True),
-    "torch_v2": PeerScript("torch_v2.py", "torch", most_load=0, in_process=True),
-    "dali": PeerScript("dali_cpu.py", "dali"),
-    "ffcv": PeerScript("ffcv_jpeg.py", "ffcv", most_load=0),
-    "ffcv_raw": PeerScript("ffcv_raw.py", "ffcv", most_load=0, pixels=True),
-    "albumentations": PeerScript("albumentations_cv2.py", "albumentations"),
-    "torch_cuda": PeerScript("torch_cuda.py", "torch", gpu=True),
-    "dali_gpu": PeerScript("dali_gpu.py", "dali", gpu=True),
-}
-CPU_PEERS = [name for name, peer in PEERS.items() if not peer.gpu]
 
 
 class Failed(Exception):
@@ -171,12 +147,9 @@ def parse() -> argparse.Namespace:
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path, help="folder of JPEGs, at any depth")
-    parser.add_argument("--peers", type=names(PEERS), default=CPU_PEERS, metavar="A,B",
-                        help=f"peers to run of {','.join(PEERS)}, or none (default: all that need no GPU)")
     parser.add_argument("--executors", type=names(EXECUTORS), default=["fused", "per-op"], metavar="A,B",
-                        help=f"Stokehold's executors to run of {','.join(EXECUTORS)}, or none (default fused,per-op); gpu has "
-                        "the CPU read the symbols of JPEGs, gpu-device the device; the first side of "
-                        "executors and peers is the one the others are compared with")
+                        help=f"executors to run of {','.join(EXECUTORS)} (default fused,per-op); gpu has the CPU read the symbols of "
+                        "JPEGs, gpu-device the device; the others are compared with the first")
     parser.add_argument("--prepared", action="store_true",
                         help="also run the first executor on the same files made into shards by `stokehold prepare`")
     parser.add_argument("--cached", action="store_true",
@@ -190,26 +163,20 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stokehold", type=Path, default=target / "release" / "stokehold", metavar="FILE",
                         help="the binary (default: target/release/stokehold, or in $CARGO_TARGET_DIR)")
     parser.add_argument("--device", default="auto", help="of the executors on a GPU: auto, cuda or vulkan (default auto)")
-    parser.add_argument("--python", type=Path, metavar="FILE",
-                        help="a Python that has what the peers need (default: each peer's environment of bench/peers/setup.sh)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured to FILE")
     options = parser.parse_args()
     options.workers = options.workers or options.cores
-    if not options.peers and not options.executors:
-        parser.error("nothing to run: --peers and --executors are both none")
-    if (options.prepared or options.cached) and not options.executors:
-        parser.error("--prepared and --cached are ways to feed an executor, and --executors is none")
     return options
 
 
 def names(known):
-    """An argparse type: a comma-separated choice of `known`, or the word none."""
+    """An argparse type: a comma-separated choice of `known`."""
 
     def choose(text: str) -> list[str]:
-        chosen = [] if text == "none" else text.split(",")
+        chosen = text.split(",")
         for name in chosen:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is unknown; there are: {', '.join(known)}, or none")
+                raise argparse.ArgumentTypeError(f"{name!r} is unknown; there are: {', '.join(known)}")
         return chosen
 
     return choose
@@ -285,7 +252,7 @@ def cores_to_use(count: int) -> set[int]:
 
 
 def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
-    """The sides that run at `load`: Stokehold's executors, then the peers that can do it."""
+    """The sides that run at `load`."""
     work = ["--load", str(load), "--image-size", str(options.image_size), "--serve"]
     sides = []
     ours = [(executor, executor, data, []) for executor in options.executors]
@@ -301,34 +268,7 @@ def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
         if EXECUTORS[executor][0] == "gpu":
             command += ["--device", options.device]
         sides.append(Side(name, load, command + more + ["--workers", str(options.workers)] + work))
-    for name in options.peers:
-        side = peer_side(name, load, data, options.workers, work, options.python)
-        sides += [side] if side else []
     return sides
-
-
-def peer_side(
-    name: str, load: int, data: Path, workers: int, work: list[str], python: Path | None = None
-) -> Side | None:
-    """A peer at work on `data`, in its own environment or in `python`; none where it takes no part at the load."""
-    peer = PEERS[name]
-    if peer.most_load is not None and load > peer.most_load:
-        print(f"{name} takes no part at load {load} ({PEERS_FOLDER / peer.script} says why)", file=sys.stderr)
-        return None
-    # One worker on one core is fastest without a process of its own to pass batches from.
-    workers = 0 if peer.in_process and workers == 1 else workers
-    command = [str(python or python_of(peer)), str(PEERS_FOLDER / peer.script), str(data), "--workers", str(workers)]
-    return Side(name, load, command + work)
-
-
-def python_of(peer: PeerScript) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(os.environ.get("STOKEHOLD_CACHE") or Path(home) / "stokehold")
-    folder = cache / "torch" if peer.environment == "torch" else cache / "peers" / peer.environment
-    python = folder / "bin" / "python"
-    if not python.exists():
-        raise Failed(f"no environment at {folder}: make it with bench/peers/setup.sh {peer.environment}")
-    return python
 
 
 def alternate(sides: list[Side], rounds: int, cores_of, folder: Path) -> None:
@@ -417,7 +357,6 @@ def table(results: list[dict], across: list[dict], images: int, options: argpars
         lines.append(
             f"| {k['name']} | {k['from_load']} to {k['to_load']} | {spread(k['keeps'])} | {spread(k['keeps_cpu'])} |"
         )
-    lines += ["", *sorted({f"{r['name']}: {r['version']}" for r in results if r["version"]})]
     return "\n".join(lines)
 
 

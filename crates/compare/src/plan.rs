@@ -50,6 +50,8 @@ pub enum Trial {
     DaliGpu,
     /// FFCV. It has no rotation, so only load 0.
     Ffcv,
+    /// FFCV from a file of decoded pixels.
+    FfcvRaw,
     /// Meta's SPDL.
     Spdl,
     /// Our Python package.
@@ -60,7 +62,7 @@ pub enum Trial {
 
 impl Trial {
     /// All trials, in the order in which help texts name them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::PerOp,
         Self::Fused,
         Self::Gpu,
@@ -72,6 +74,7 @@ impl Trial {
         Self::Dali,
         Self::DaliGpu,
         Self::Ffcv,
+        Self::FfcvRaw,
         Self::Spdl,
         Self::Stokehold,
         Self::StokeholdGpu,
@@ -91,6 +94,7 @@ impl Trial {
             Self::Dali => "dali",
             Self::DaliGpu => "dali-gpu",
             Self::Ffcv => "ffcv",
+            Self::FfcvRaw => "ffcv-raw",
             Self::Spdl => "spdl",
             Self::Stokehold => "stokehold",
             Self::StokeholdGpu => "stokehold-gpu",

@@ -1,4 +1,5 @@
-"""FFCV reading the original bytes of the JPEG files from its packed file.
+"""FFCV reading the original bytes of the JPEG files from its packed file (trial ffcv), or pixels that its writer has stored
+decoded (`write_mode="raw"`, trial ffcv-raw), its fastest form: nothing is decoded, and the file is several times as large.
 
 FFCV has no rotation, so only load 0 is possible. The packed file is made before the trial begins; it has all images in
 one place, which saves opening them one by one. It has the bytes of the files as they are, where FFCV's own writer would
@@ -38,9 +39,10 @@ def batches(spec: Spec) -> Iterator[tuple[torch.Tensor, np.ndarray]]:
     if spec.load > 0:
         raise Cannot("FFCV has no rotation, so only load 0 is possible")
     packed = spec.scratch / "images.beton"
-    images = [(path, *size_of(path)) for path in spec.files]
-    fields = {"image": OriginalJpeg(), "label": IntField()}
-    samples = Samples(list(zip(images, spec.labels.tolist())))
+    images = [(path, *size_of(path, spec.trial)) for path in spec.files]
+    raw = spec.trial == "ffcv-raw"
+    fields = {"image": RGBImageField(write_mode="raw") if raw else OriginalJpeg(), "label": IntField()}
+    samples = Samples(list(zip(images, spec.labels.tolist())), raw)
     DatasetWriter(str(packed), fields, num_workers=spec.workers).from_indexed_dataset(samples)
     loader = Loader(
         str(packed),
@@ -65,11 +67,13 @@ def versions() -> str:
     return f"ffcv {version('ffcv')}, numba {numba.__version__}, torch {torch.__version__}"
 
 
-def size_of(path: str) -> tuple[int, int]:
+def size_of(path: str, trial: str) -> tuple[int, int]:
     """Width and height. Looked at before the packed file is made, whose writer hangs when one of its workers fails."""
     try:
         with Image.open(path) as image:
-            if image.format != "JPEG":
+            if trial == "ffcv-raw":
+                image.load()
+            elif image.format != "JPEG":
                 raise Failed(f"{path}: FFCV's packed file can hold JPEG files as they are, and this is {image.format}")
             return image.size
     except OSError as error:
@@ -79,14 +83,18 @@ def size_of(path: str) -> tuple[int, int]:
 class Samples:
     """What DatasetWriter iterates over: one tuple of fields a sample."""
 
-    def __init__(self, samples: list[tuple[Any, ...]]):
-        self.samples = samples
+    def __init__(self, samples: list[tuple[Any, ...]], raw: bool):
+        self.samples, self.raw = samples, raw
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self.samples[index]
+        if not self.raw:
+            return self.samples[index]
+        (path, *_), label = self.samples[index]
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB")), label
 
 
 class OriginalJpeg(RGBImageField):

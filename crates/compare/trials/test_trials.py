@@ -207,7 +207,7 @@ class Trials(unittest.TestCase):
                 self.assertEqual(trial.end(), 0)
 
     def test_torch_trains_what_the_loader_loads(self) -> None:
-        for name in ("torchvision", "dali", "stokehold", "spdl", "ffcv"):
+        for name in ("torchvision", "dali", "stokehold", "spdl", "ffcv", "ffcv-raw"):
             with self.subTest(trial=name):
                 trial = self.start(name, trainer={"torch": TORCH})
                 said = trial.round(2)

@@ -36,6 +36,7 @@ TRIALS = {
     "dali": ("dali", "DALI", "pip install nvidia-dali-cuda120"),
     "dali-gpu": ("dali", "DALI", "pip install nvidia-dali-cuda120"),
     "ffcv": ("ffcv_jpeg", "FFCV", "apt-get install libopencv-dev libturbojpeg0-dev pkg-config g++ && pip install ffcv"),
+    "ffcv-raw": ("ffcv_jpeg", "FFCV", "apt-get install libopencv-dev libturbojpeg0-dev pkg-config g++ && pip install ffcv"),
     "spdl": ("spdl_threads", "SPDL", "pip install spdl"),
     "stokehold": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build in Stokehold's repository makes it)"),
     "stokehold-gpu": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build --features cuda in Stokehold's repository makes it)"),

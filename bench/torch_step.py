@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast PyTorch trains alone, with a batch at hand: forward, backward and SGD of torchvision's networks, without a loader.
 
-    bench/peers/torch_step.py [--models resnet18,resnet50,resnet152] [--json FILE]
+    bench/torch_step.py [--models resnet18,resnet50,resnet152] [--json FILE]
 
 float32 throughout, once with convolutions and matrix products in full float32 and once with TF32, which is what cuDNN takes
 unless it is told not to. Images a second of the median step, after some that warm up.
