@@ -124,7 +124,7 @@ enum Command {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Turn a training job of SageMaker, or the Python program that makes one, into a job file.
+    /// Turn a training job of SageMaker into a job file.
     Import(import::Args),
     /// Write a job file with every key explained.
     Init {

@@ -147,7 +147,7 @@ fn a_job_of_the_cloud_is_imported_and_runs_here() {
     let there = cloud.place.job(&["run", "job.toml", "--on", "sagemaker"]);
     assert_eq!(there.status.code(), Some(0), "{}", said(&there));
 
-    let taken = cloud.place.job(&["import", "flowers-1", "--on", "sagemaker"]);
+    let taken = cloud.place.job(&["import", "flowers-1"]);
     assert_eq!(taken.status.code(), Some(2), "{}", said(&taken));
     assert!(
         said(&taken).contains("job.toml is there already"),
@@ -155,9 +155,7 @@ fn a_job_of_the_cloud_is_imported_and_runs_here() {
         said(&taken)
     );
     let arn = "arn:aws:sagemaker:eu-west-1:123456789012:training-job/flowers-1";
-    let imported = cloud
-        .place
-        .job(&["import", arn, "back.toml", "--on", "sagemaker"]);
+    let imported = cloud.place.job(&["import", arn, "back.toml"]);
     assert_eq!(imported.status.code(), Some(0), "{}", said(&imported));
     for says in ["back.toml is written", "job run back.toml"] {
         assert!(said(&imported).contains(says), "{}", said(&imported));
@@ -251,56 +249,18 @@ fn a_job_of_the_cloud_is_imported_and_runs_here() {
 }
 
 #[test]
-fn an_estimator_is_imported_by_the_command() {
-    if !stokehold_untested::needs::has("python3", "Python 3") {
-        return;
-    }
+fn what_cannot_be_imported_is_wrong_usage() {
     let place = Place::new();
-    let program = "est = PyTorch('train.py', source_dir='src', role=get_execution_role(), instance_count=1, \
-        instance_type='ml.g5.xlarge', environment={'HF_TOKEN': 'my-own-secret'})\nest.fit({'train': 'file://data'})\n";
-    fs::write(place.dir.path().join("launch.py"), program).unwrap();
-    let output = place.job(&["import", "launch.py", "new.toml"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!(
-        said(&output).contains("to do: on SageMaker it needs section [sagemaker]"),
-        "{}",
-        said(&output)
-    );
-    // What is to be done is for SageMaker alone.
-    assert!(said(&output).contains("this runs it here: "), "{}", said(&output));
-    fs::write(
-        place.dir.path().join("none.py"),
-        "Estimator('registry/own:1', role='arn')\n",
-    )
-    .unwrap();
-    let output = place.job(&["import", "none.py", "none.toml"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!(
-        said(&output).contains("to do: say what runs") && !said(&output).contains("this runs it"),
-        "{}",
-        said(&output)
-    );
-    let text = fs::read_to_string(place.dir.path().join("new.toml")).unwrap();
-    assert!(
-        !text.contains("my-own-secret") && text.contains("HF_TOKEN"),
-        "{text}"
-    );
     for (args, says) in [
-        (&["import", "nowhere.py", "x.toml"][..], "nowhere.py: "),
         (
-            &["import", "arn:aws:sagemaker:eu-west-1:1:training-job/x", "x.toml"],
-            "add --on sagemaker",
-        ),
-        (
-            &["import", "arn:aws:s3:::bucket", "x.toml", "--on", "sagemaker"],
+            &["import", "arn:aws:s3:::bucket", "x.toml"][..],
             "is the ARN of no training job",
         ),
         (
             &[
                 "import",
                 "arn:aws:sagemaker:eu-west-1:1:training-job/x",
-                "--on",
-                "sagemaker",
+                "x.toml",
                 "--region",
                 "us-east-1",
             ],

@@ -1,15 +1,13 @@
-//! From a training job of SageMaker, or from the Python that made one, to a job file.
+//! From a training job of SageMaker to a job file.
 //!
 //! ```text
-//! DescribeTrainingJob ────► description ──┐
-//! TrainingJobDefinition ──► description ──┼──► Draft: a Job, and remarks ──► text ──► read again: what still is wrong
-//! estimator.py ───────────► Python's ast ─┘
+//! DescribeTrainingJob ────► description ──┬──► Draft: a Job, and remarks ──► text ──► read again: what still is wrong
+//! TrainingJobDefinition ──► description ──┘
 //! ```
 //!
 //! What has no counterpart becomes a comment at the section that it belongs to; nothing is left out silently.
 
 mod description;
-mod estimator;
 
 use std::collections::BTreeMap;
 
@@ -21,9 +19,7 @@ use toml::Table;
 
 use crate::Plan;
 
-pub use estimator::EstimatorError;
-
-/// A job file that was made of something else.
+/// A job file that was made of a training job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     /// The file, as TOML.
@@ -32,7 +28,7 @@ pub struct Imported {
     pub problems: Vec<String>,
     /// Whether it runs on this machine as it is: what has to be changed is for SageMaker alone.
     pub runs_here: bool,
-    /// How many members or arguments had no counterpart, or another one; each is a comment of the file.
+    /// How many members had no counterpart, or another one; each is a comment of the file.
     pub remarks: usize,
 }
 
@@ -46,15 +42,6 @@ impl Imported {
         tags: Option<&BTreeMap<String, String>>,
     ) -> Result<Self, ImportError> {
         description::draft(description, tags).map(Draft::finish)
-    }
-
-    /// A job file of a Python program that makes an estimator of SageMaker's SDK, and fits it. Python reads the program and
-    /// does not run it. `name` is the program's name for messages, `python` the interpreter.
-    ///
-    /// # Errors
-    /// The interpreter cannot be started; the program is no Python; it has no estimator, or several.
-    pub fn of_estimator(program: &str, name: &str, python: &std::path::Path) -> Result<Self, ImportError> {
-        estimator::draft(program, name, python).map(Draft::finish)
     }
 }
 
@@ -105,9 +92,6 @@ pub enum ImportError {
     /// A tuning job's training jobs make no job file.
     #[error("the training jobs of a tuning job cannot be read: {0}")]
     Definition(String),
-    /// The program has no estimator that can be read.
-    #[error("{0}")]
-    Estimator(#[from] EstimatorError),
 }
 
 impl Fault for ImportError {
@@ -115,7 +99,6 @@ impl Fault for ImportError {
         match self {
             Self::Description(_) => false,
             Self::Definition(_) => true,
-            Self::Estimator(error) => error.is_input(),
         }
     }
 }
@@ -150,8 +133,6 @@ struct Draft {
     job: Job,
     /// Whether the job's entry point is known; if not, its key is a comment.
     has_entry_point: bool,
-    /// Whether the role is known; without one the section is a comment, so that the file runs here.
-    has_role: bool,
     /// The region, if it is known.
     region: Option<String>,
     /// The first lines.
@@ -168,7 +149,6 @@ impl Draft {
         Self {
             job,
             has_entry_point: false,
-            has_role: false,
             region: None,
             heading: Vec::new(),
             remarks: Vec::new(),
@@ -207,12 +187,6 @@ impl Draft {
         if let Some(place) = place {
             self.sagemaker().channels.insert(name.to_owned(), place);
         }
-    }
-
-    fn lost_launcher(&mut self, name: &str) {
-        self.lost.push(format!(
-            "choose how the script is started: distribution {name} has no counterpart here"
-        ));
     }
 
     /// A label, unless it looks like a secret.
@@ -305,20 +279,17 @@ impl Draft {
             }
             text.push('\n');
             text += &comments;
-            match part == Part::SageMaker && !self.has_role {
-                true => body.lines().for_each(|line| text += &comment(line)),
-                false => text += &body,
-            }
+            text += &body;
         }
         text
     }
 
     /// What keeps the file from running here, and what from running on SageMaker.
-    fn problems(&self, text: &str) -> (Vec<String>, Vec<String>) {
-        let (mut here, mut there) = (self.lost.clone(), Vec::new());
+    fn problems(&self, text: &str) -> (Vec<String>, Option<String>) {
+        let mut here = self.lost.clone();
         let mut all: Table = match toml::from_str(text) {
             Ok(all) => all,
-            Err(error) => return (vec![error.message().to_owned()], there),
+            Err(error) => return (vec![error.message().to_owned()], None),
         };
         // With what is missing in its place, so that the rest is judged too.
         if !self.has_entry_point {
@@ -328,42 +299,18 @@ impl Draft {
             );
             all.insert("entry-point".to_owned(), "train.py".into());
         }
-        let mut job = match Job::deserialize(all) {
+        let job = match Job::deserialize(all) {
             Ok(job) => job,
             Err(error) => {
                 here.push(error.message().to_owned());
-                return (here, there);
+                return (here, None);
             }
         };
         here.extend(job.check().err().map(|error| error.to_string()));
-        if !self.has_role {
-            there.push(
-                "on SageMaker it needs section [sagemaker] with role = \"arn:aws:iam::ACCOUNT:role/NAME\""
-                    .to_owned(),
-            );
-            job.sagemaker.clone_from(&self.job.sagemaker);
-            if let Some(section) = &mut job.sagemaker {
-                section.role = "arn:aws:iam::123456789012:role/any".to_owned();
-            }
-        }
         // Any region will do for the rest.
         let region = self.region.as_deref().unwrap_or("us-east-1");
-        let wrong = |job: &Job| {
-            Plan::new(job, "imported", region)
-                .err()
-                .map(|error| error.to_string())
-        };
-        let (mut found, mut mends) = (wrong(&job), MENDS.iter());
-        // One is found at a time: with that mended in any way, the next.
-        while let Some(text) = found {
-            let next = mends.by_ref().find_map(|mend| {
-                mend(&mut job);
-                Some(wrong(&job)).filter(|now| now.as_ref() != Some(&text))
-            });
-            there.push(format!("on SageMaker: {text}"));
-            found = next.flatten();
-        }
-        (here, there)
+        let there = Plan::new(&job, "imported", region).err();
+        (here, there.map(|error| format!("on SageMaker: {error}")))
     }
 
     fn comments(&self, part: Part) -> String {
@@ -371,47 +318,6 @@ impl Draft {
         own.map(|(_, text)| comment(text)).collect()
     }
 }
-
-/// What mends a fault that keeps a job from SageMaker, in the order in which they are found.
-const MENDS: [fn(&mut Job); 7] = [
-    |job| {
-        if !job
-            .output
-            .as_deref()
-            .is_some_and(|place| place.starts_with("s3://"))
-        {
-            job.output = Some("s3://bucket/out".to_owned());
-        }
-    },
-    |job| {
-        if job.instance_type == "local" {
-            job.instance_type = "ml.g5.xlarge".to_owned();
-        }
-    },
-    |job| job.environment.clear(),
-    |job| {
-        if let Some(section) = &mut job.sagemaker {
-            section.image = Some("image".to_owned());
-            (
-                section.framework,
-                section.framework_version,
-                section.python_version,
-            ) = (None, None, None);
-        }
-    },
-    |job| {
-        let wait = job.max_run_seconds.saturating_add(1);
-        if let Some(spot) = &mut job.spot {
-            spot.max_wait_seconds.get_or_insert(wait);
-        }
-    },
-    |job| job.checkpoints = None,
-    |job| {
-        if let Some(section) = &mut job.sagemaker {
-            section.role = "arn:aws:iam::123456789012:role/any".to_owned();
-        }
-    },
-];
 
 /// A section of which nothing is known.
 pub(crate) fn section() -> OnSageMaker {

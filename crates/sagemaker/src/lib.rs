@@ -16,8 +16,8 @@
 //! [`CreateTuningJob`] and [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for tuning and batch
 //! transform; who makes them of a study or of options is above this crate.
 //!
-//! [`Imported`] is the way back: from a job's description, or from a Python program that makes an estimator of SageMaker's
-//! SDK, to a job file. [`Cost`] bounds what a job costs, by prices that the user gives.
+//! [`Imported`] is the way back: from a job's description to a job file. [`Cost`] bounds what a job costs, by prices that the
+//! user gives.
 //!
 //! # When the network fails
 //! A name is a token: within an account and region there is never a second job of the same name. So after a
@@ -70,7 +70,7 @@ pub use error::{Resource, SageMakerError};
 pub use follow::{News, follow, follow_tuning};
 pub use hyperparameters::encode_hyperparameters;
 pub use image::image_is_of;
-pub use import::{EstimatorError, ImportError, Imported, ImportedJob};
+pub use import::{ImportError, Imported, ImportedJob};
 pub use plan::Plan;
 pub use request::{
     AlgorithmSpecification, Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource,

@@ -51,24 +51,8 @@ impl At {
 
     /// The client, if the job is on SageMaker.
     pub fn client(&self) -> Result<Option<Client>, Box<dyn Error>> {
-        self.client_for(None)
-    }
-
-    /// As [`client`](Self::client), for something that names its region itself, as an ARN does.
-    pub fn client_for(&self, region: Option<&str>) -> Result<Option<Client>, Box<dyn Error>> {
-        if let (Some(named), Some(asked)) = (region, &self.region)
-            && named != asked
-        {
-            return Err(Usage(format!(
-                "the job is in {named}, and --region says {asked}; leave --region out"
-            ))
-            .into());
-        }
         Ok(match self.on {
-            Some(On::Sagemaker) => {
-                let region = region.or(self.region.as_deref());
-                Some(asked::client(region, &Options::default())?)
-            }
+            Some(On::Sagemaker) => Some(asked::client(self.region.as_deref(), &Options::default())?),
             None => None,
         })
     }

@@ -3,49 +3,48 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use stokehold_base::regular;
+use stokehold_objects::Options;
 use stokehold_page::words::plural;
 use stokehold_sagemaker::{Client, Imported};
 
-use super::at_sagemaker::At;
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal::{self, note};
-use crate::{files, shell};
+use crate::{asked, files, shell};
 
-/// Turn a training job of SageMaker, or the Python program that makes one, into a job file.
+/// Turn a training job of SageMaker into a job file.
 ///
 /// The file runs on this machine, and on SageMaker. What it has no key for is a comment in it.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// With --on sagemaker a job's name or ARN; else a Python file or a notebook that makes a PyTorch, TensorFlow or Estimator of
-    /// SageMaker's SDK, which is read and not run
-    #[arg(value_name = "NAME|ARN|FILE")]
-    what: String,
+    /// The job's name, or its ARN
+    #[arg(value_name = "NAME|ARN")]
+    job: String,
     /// The job file
     #[arg(value_name = "FILE", default_value = "job.toml")]
     file: Local,
-    #[command(flatten)]
-    at: At,
+    /// SageMaker's region [default: that of the ARN, AWS_REGION, or the profile's]
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The job or the program cannot be read, or the job file is there already (exit code 2).
+/// The job cannot be read, or the job file is there already (exit code 2).
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let (region, name) = named(&args.what)?;
-    let imported = match args.at.client_for(region)? {
-        Some(client) => of_sagemaker(&client, name)?,
-        None if region.is_some() => {
-            return Err(Usage(format!("{} is on SageMaker: add --on sagemaker", args.what)).into());
-        }
-        None => of_program(Path::new(&args.what))?,
-    };
+    let (of_arn, name) = named(&args.job)?;
+    if let (Some(named), Some(asked)) = (of_arn, &args.region)
+        && named != asked
+    {
+        let text = format!("the job is in {named}, and --region says {asked}; leave --region out");
+        return Err(Usage(text).into());
+    }
+    let client = asked::client(of_arn.or(args.region.as_deref()), &Options::default())?;
+    let imported = of_sagemaker(&client, name)?;
     files::write_new(&args.file, &imported.text)?;
     let mut err = terminal::err();
     let file = args.file.display();
@@ -98,15 +97,4 @@ fn of_sagemaker(client: &Client, name: &str) -> Result<Imported, Box<dyn Error>>
         }
     };
     Ok(Imported::of_description(&description, tags.as_ref())?)
-}
-
-fn of_program(path: &Path) -> Result<Imported, Box<dyn Error>> {
-    let named = path.display().to_string();
-    let bytes = regular::read(path).map_err(|error| {
-        Usage(format!(
-            "{named}: {error}; give a Python file or a notebook, or a job of SageMaker with --on sagemaker"
-        ))
-    })?;
-    let text = String::from_utf8(bytes).map_err(|_| Usage(format!("{named}: this is no text in UTF-8")))?;
-    Ok(Imported::of_estimator(&text, &named, Path::new("python3"))?)
 }

@@ -147,7 +147,13 @@ pub(super) fn draft(
     }
     profiler(&mut draft, &mut members);
     shared(&mut draft, &mut members);
-    warn_of_checkpoints(&mut draft);
+    if draft.job.checkpoints.is_some() {
+        draft.remark(
+            Part::Top,
+            "checkpoints: a job with this place goes on from what is there, here and on SageMaker; give another place to \
+             begin anew",
+        );
+    }
     if tags.is_none() {
         draft.remark(Part::SageMaker, "tags: its labels could not be read");
     }
@@ -198,10 +204,7 @@ pub(super) fn draft_of_definition(definition: &Value) -> Result<Draft, ImportErr
 
 /// What both have.
 fn shared(draft: &mut Draft, members: &mut Members) {
-    if let Some(role) = members.text("RoleArn") {
-        draft.has_role = true;
-        draft.sagemaker().role = role;
-    }
+    draft.sagemaker().role = members.text("RoleArn").unwrap_or_default();
     let mode = algorithm(draft, members);
     hyperparameters(draft, members);
     machines(draft, members);
@@ -252,37 +255,35 @@ fn algorithm(draft: &mut Draft, members: &mut Members) -> Option<Mode> {
     let mode = algorithm.word("TrainingInputMode", &MODES);
     for metric in algorithm.list("MetricDefinitions") {
         let text = |name: &str| metric[name].as_str().unwrap_or_default().to_owned();
-        keep_metric(draft, text("Name"), text("Regex"));
+        let metric = Metric {
+            name: text("Name"),
+            regex: text("Regex"),
+        };
+        match metric.compile() {
+            Ok(_) => draft.job.metrics.push(metric),
+            Err(reason) => draft.remark(Part::Metrics, reason),
+        }
     }
     algorithm.rest(draft, Part::SageMaker, "AlgorithmSpecification.");
     mode
 }
 
-pub(super) const MODES: [(&str, Mode); 3] = [
+const MODES: [(&str, Mode); 3] = [
     ("File", Mode::File),
     ("FastFile", Mode::FastFile),
     ("Pipe", Mode::Pipe),
 ];
 
-pub(super) const SHARINGS: [(&str, Sharing); 2] = [
+const SHARINGS: [(&str, Sharing); 2] = [
     ("FullyReplicated", Sharing::FullyReplicated),
     ("ShardedByS3Key", Sharing::ShardedByS3Key),
 ];
 
-pub(super) const KINDS: [(&str, Kind); 3] = [
+const KINDS: [(&str, Kind); 3] = [
     ("S3Prefix", Kind::S3Prefix),
     ("ManifestFile", Kind::ManifestFile),
     ("AugmentedManifestFile", Kind::AugmentedManifestFile),
 ];
-
-/// A metric whose expression is understood here; else a remark.
-pub(super) fn keep_metric(draft: &mut Draft, name: String, regex: String) {
-    let metric = Metric { name, regex };
-    match metric.compile() {
-        Ok(_) => draft.job.metrics.push(metric),
-        Err(reason) => draft.remark(Part::Metrics, reason),
-    }
-}
 
 fn hyperparameters(draft: &mut Draft, members: &mut Members) {
     let Some(Members(encoded)) = members.object("HyperParameters") else {
@@ -317,7 +318,7 @@ const AS_TEXT: &str = "TOML has not all of this value, so it is a text; the scri
 
 /// A hyperparameter; a value that TOML has not becomes the text that the script gets. One that looks like a secret becomes a
 /// remark without its value.
-pub(super) fn keep_hyperparameter(draft: &mut Draft, name: &str, value: Value) {
+fn keep_hyperparameter(draft: &mut Draft, name: &str, value: Value) {
     if is_secret_hyperparameter(name, &value) {
         draft.remark(
             Part::Hyperparameters,
@@ -406,7 +407,9 @@ fn distribution(draft: &mut Draft, values: &mut BTreeMap<String, Value>) {
     ] {
         if values.get(key) == Some(&Value::Bool(true)) {
             draft.remark(Part::Top, format!("{key} = true: it starts nothing here"));
-            draft.lost_launcher(launcher);
+            draft.lost.push(format!(
+                "choose how the script is started: distribution {launcher} has no counterpart here"
+            ));
         }
     }
     const PROCESSES: &str = "sagemaker_mpi_num_of_processes_per_host";
@@ -451,19 +454,14 @@ fn machines(draft: &mut Draft, members: &mut Members) {
             price: None,
         })
         .collect();
-    keep_groups(draft, groups);
-    draft.sagemaker().volume_kms_key = machines.text("VolumeKmsKeyId").filter(|key| !key.is_empty());
-    machines.rest(draft, Part::SageMaker, "ResourceConfig.");
-}
-
-/// Groups of machines; here there are as many instances, of the first group's type.
-pub(super) fn keep_groups(draft: &mut Draft, groups: Vec<InstanceGroup>) {
+    // Here there are as many instances, of the first group's type.
     if let Some(first) = groups.first() {
         draft.job.instance_type = first.instance_type.clone();
-        let all = groups.iter().map(|group| group.instances as usize).sum();
-        draft.job.instances = all;
+        draft.job.instances = groups.iter().map(|group| group.instances as usize).sum();
         draft.sagemaker().instance_groups = groups;
     }
+    draft.sagemaker().volume_kms_key = machines.text("VolumeKmsKeyId").filter(|key| !key.is_empty());
+    machines.rest(draft, Part::SageMaker, "ResourceConfig.");
 }
 
 fn output(draft: &mut Draft, members: &mut Members) {
@@ -477,74 +475,42 @@ fn output(draft: &mut Draft, members: &mut Members) {
     }
     if let Some(mut checkpoints) = members.object("CheckpointConfig") {
         draft.job.checkpoints = checkpoints.text("S3Uri");
-        match checkpoints.text("LocalPath") {
-            Some(folder) if folder.trim_end_matches('/') != CHECKPOINTS => {
-                keep_folder_of_checkpoints(draft, "CheckpointConfig.LocalPath", &folder);
+        if let Some(folder) = checkpoints.text("LocalPath")
+            && folder.trim_end_matches('/') != CHECKPOINTS
+        {
+            let reason = "checkpoints are in /opt/ml/checkpoints, which SM_CHECKPOINT_DIR names";
+            draft.remark(Part::Top, said("CheckpointConfig.LocalPath", &folder, reason));
+            if draft.job.checkpoints.is_some() {
+                draft.lost.push(
+                    "let the script write its checkpoints to SM_CHECKPOINT_DIR; they were in another folder"
+                        .to_owned(),
+                );
             }
-            _ => {}
         }
         checkpoints.rest(draft, Part::Top, "CheckpointConfig.");
     }
 }
 
 /// The folder of checkpoints, which is no other here.
-pub(super) const CHECKPOINTS: &str = "/opt/ml/checkpoints";
-
-pub(super) fn keep_folder_of_checkpoints(draft: &mut Draft, name: &str, folder: &str) {
-    draft.remark(
-        Part::Top,
-        said(
-            name,
-            folder,
-            "checkpoints are in /opt/ml/checkpoints, which SM_CHECKPOINT_DIR names",
-        ),
-    );
-    if draft.job.checkpoints.is_some() {
-        draft.lost.push(
-            "let the script write its checkpoints to SM_CHECKPOINT_DIR; they were in another folder"
-                .to_owned(),
-        );
-    }
-}
-
-pub(super) fn warn_of_checkpoints(draft: &mut Draft) {
-    if draft.job.checkpoints.is_some() {
-        draft.remark(
-            Part::Top,
-            "checkpoints: a job with this place goes on from what is there, here and on SageMaker; give another place to \
-             begin anew",
-        );
-    }
-}
+const CHECKPOINTS: &str = "/opt/ml/checkpoints";
 
 fn time(draft: &mut Draft, members: &mut Members) {
     let is_spot = members.truth("EnableManagedSpotTraining");
     let time = members.object("StoppingCondition");
     let mut time = time.unwrap_or_else(|| Members(Map::new()));
     let run = time.number("MaxRuntimeInSeconds").filter(|seconds| *seconds > 0);
-    let wait = time.number("MaxWaitTimeInSeconds");
-    keep_time(draft, run, is_spot, wait);
-    time.rest(draft, Part::Top, "StoppingCondition.");
-}
-
-pub(super) fn keep_time(draft: &mut Draft, run: Option<u64>, is_spot: bool, wait: Option<u64>) {
     let run = run.unwrap_or(86_400);
     draft.job.max_run_seconds = run;
-    if !is_spot {
-        return;
-    }
-    draft.spot().max_wait_seconds = match wait {
-        Some(wait) if wait < run => {
-            draft.remark(
-                Part::Spot,
-                format!(
-                    "max-wait-seconds was {wait}; it has the run in it, so it is at least max-run-seconds"
-                ),
-            );
-            Some(run)
+    let wait = time.number("MaxWaitTimeInSeconds");
+    if is_spot {
+        if let Some(wait) = wait.filter(|wait| *wait < run) {
+            let text =
+                format!("max-wait-seconds was {wait}; it has the run in it, so it is at least max-run-seconds");
+            draft.remark(Part::Spot, text);
         }
-        wait => wait,
-    };
+        draft.spot().max_wait_seconds = wait.map(|wait| wait.max(run));
+    }
+    time.rest(draft, Part::Top, "StoppingCondition.");
 }
 
 fn channels(draft: &mut Draft, members: &mut Members, mode: Option<Mode>) {
@@ -575,7 +541,7 @@ fn channels(draft: &mut Draft, members: &mut Members, mode: Option<Mode>) {
 }
 
 /// Gives groups their channels; one that gets all names none.
-pub(super) fn share(draft: &mut Draft, groups: &BTreeMap<String, Vec<String>>) {
+fn share(draft: &mut Draft, groups: &BTreeMap<String, Vec<String>>) {
     if groups.is_empty() {
         return;
     }
@@ -656,31 +622,6 @@ fn of_file_system(draft: &mut Draft, name: &str, entry: &mut Members, mut files:
         .unwrap_or_default();
     // A file system has no other mode.
     entry.word("InputMode", &[("File", ())]);
-    keep_file_system(
-        draft,
-        name,
-        scheme,
-        &id,
-        &folder,
-        access,
-        entry.text("ContentType"),
-    );
-    files.rest(
-        draft,
-        Part::Channels,
-        &format!("channel {name}: DataSource.FileSystemDataSource."),
-    );
-}
-
-pub(super) fn keep_file_system(
-    draft: &mut Draft,
-    name: &str,
-    scheme: &str,
-    id: &str,
-    folder: &str,
-    access: Access,
-    content_type: Option<String>,
-) {
     let folder = folder.trim_start_matches('/');
     let channel = Channel {
         uri: format!("/mnt/{id}/{folder}"),
@@ -690,7 +631,7 @@ pub(super) fn keep_file_system(
         wrapper: Wrapper::None,
         compression: Compression::None,
         shuffle: None,
-        content_type,
+        content_type: entry.text("ContentType"),
         access,
         attributes: Vec::new(),
     };
@@ -699,6 +640,11 @@ pub(super) fn keep_file_system(
         format!("channel {name}: mount the file system at /mnt/{id}, or say where its data is on this machine (a folder without kind)"),
     );
     draft.channel(name, channel, Some(format!("{scheme}://{id}/{folder}")));
+    files.rest(
+        draft,
+        Part::Channels,
+        &format!("channel {name}: DataSource.FileSystemDataSource."),
+    );
 }
 
 fn profiler(draft: &mut Draft, members: &mut Members) {
