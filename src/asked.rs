@@ -105,7 +105,6 @@ impl Asked {
                     "stopping the {what}{}; press Ctrl-C again to leave",
                     match what {
                         Resource::TrainingJob => ", whose script gets 120 s to end",
-                        Resource::TuningJob => " and its training jobs",
                         _ => "",
                     }
                 ));
@@ -128,7 +127,6 @@ impl Asked {
         };
         let found = Client::open(Some(self.client.region()), &options).and_then(|client| match what {
             Resource::TrainingJob => client.describe(name).map(drop),
-            Resource::TuningJob => client.describe_tuning_job(name).map(drop),
             _ => client.describe_transform_job(name).map(drop),
         });
         match found {
@@ -151,18 +149,13 @@ impl Asked {
     fn stop(&self) -> Result<(), SageMakerError> {
         match self.what {
             Resource::TrainingJob => self.client.stop(&self.name),
-            Resource::TuningJob => self.client.stop_tuning_job(&self.name),
             _ => self.client.stop_transform_job(&self.name),
         }
     }
 
     /// The command that shows or stops it.
     fn command(&self, does: &str) -> String {
-        let words = match (self.what, does) {
-            (Resource::TuningJob, "show") => ["tune", "status"],
-            (Resource::TuningJob, does) => ["tune", does],
-            (_, does) => ["job", does],
-        };
+        let words = ["job", does];
         let name = match self.what {
             Resource::TransformJob => format!("{TRANSFORM}{}", self.name),
             _ => self.name.clone(),

@@ -4,7 +4,6 @@
 
 mod at_sagemaker;
 mod at_slurm;
-mod native;
 mod place;
 mod watch;
 
@@ -24,7 +23,6 @@ use stokehold_tune::{
 };
 
 use self::place::{On, PlaceArgs};
-use super::job::At;
 use super::prepare::Show;
 use crate::failure::Usage;
 use crate::local::Local;
@@ -54,12 +52,10 @@ enum Command {
         limits: Changed,
         #[command(flatten)]
         place: PlaceArgs,
-        /// With --on sagemaker: print the request for the first trial, or for the tuning job, as JSON, without values that look
-        /// like secrets, and send nothing
+        /// With --on sagemaker: print the request for the first trial as JSON, without values that look like secrets, and send
+        /// nothing
         #[arg(long, requires = "on")]
         dry_run: bool,
-        #[command(flatten)]
-        native: NativeArgs,
     },
     /// Continue a study, after a crash or Ctrl-C, with more jobs, or beside another process.
     ///
@@ -79,29 +75,9 @@ enum Command {
     },
     /// Say how far a study is, and what was best.
     Status {
-        /// The study's folder, or its file; with --on sagemaker the name of a tuning job there
-        #[arg(value_name = "STUDY|TUNE.toml|NAME")]
+        /// The study's folder, or its file
+        #[arg(value_name = "STUDY|TUNE.toml")]
         study: Local,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Stop a tuning job on SageMaker, and its training jobs. Ctrl-C stops a study that runs here.
-    Stop {
-        /// The tuning job's name
-        name: String,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Write the study's file that a tuning job on SageMaker makes, and say what it leaves out.
-    Import {
-        /// The tuning job's name
-        name: String,
-        /// The file, which is new
-        #[arg(default_value = "tune.toml")]
-        file: Local,
-        /// SageMaker's region [default: AWS_REGION, or the profile's]
-        #[arg(long, value_name = "REGION")]
-        region: Option<String>,
     },
     /// Print all trials for other programs.
     Export {
@@ -130,20 +106,6 @@ enum Command {
         #[arg(default_value = "tune.toml")]
         file: Local,
     },
-}
-
-/// A study that SageMaker tunes.
-#[derive(Debug, ClapArgs)]
-struct NativeArgs {
-    /// With --on sagemaker: let SageMaker tune, by one tuning job of its own, instead of making each trial a training job
-    #[arg(long, requires = "on")]
-    native: bool,
-    /// The tuning job's name, at most 32 characters [default: made of the study's]
-    #[arg(long, value_name = "NAME", requires = "native")]
-    name: Option<String>,
-    /// Print the tuning job's name and leave
-    #[arg(long, requires = "native")]
-    detach: bool,
 }
 
 /// Limits instead of the study's own.
@@ -184,24 +146,13 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             limits,
             place,
             dry_run,
-            native,
         } => {
             let mut plan = Plan::read(&file)?;
             limits.change(&mut plan.study.limits);
             let folder = study.map_or_else(|| beside(&file), PathBuf::from);
             let on = place.on()?;
-            if native.native && on == Some(On::Sagemaker) {
-                let client = native::client(&plan, place.region())?;
-                let way = native::Way {
-                    name: native.name.as_deref(),
-                    dry_run,
-                    detach: native.detach,
-                };
-                return native::run(&plan, &name(&folder), client, &way);
-            }
             let client = match on {
                 Some(On::Sagemaker) => Some(at_sagemaker::client(&plan, place.region())?),
-                _ if native.native => return Err(Usage("--native is for --on sagemaker".to_owned()).into()),
                 _ if dry_run => return Err(Usage("--dry-run is for --on sagemaker".to_owned()).into()),
                 _ => None,
             };
@@ -264,16 +215,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                 None => work(&folder, Room::Shared, torn),
             }
         }
-        Command::Status { study, at } if at.is_there() => {
-            native::status(&study.to_string_lossy(), at.region())
-        }
-        Command::Stop { name, at } if at.is_there() => native::stop(&name, at.region()),
-        Command::Stop { .. } => {
-            let text = "stop is for tuning jobs of SageMaker: add --on sagemaker; Ctrl-C stops a study that runs here";
-            Err(Usage(text.to_owned()).into())
-        }
-        Command::Import { name, file, region } => native::import(&name, &file, region.as_deref()),
-        Command::Status { study, .. } => {
+        Command::Status { study } => {
             let history = Study::look(&folder(&study))?;
             write!(terminal::out(), "{}", watch::status(&history))?;
             Ok(ExitCode::SUCCESS)

@@ -160,25 +160,15 @@ fn dry_runs_of_a_study_print_requests_and_send_nothing() {
             .replace("max-jobs = 3", "max-jobs = 100"),
     )
     .unwrap();
-    for native in [&[][..], &["--native", "--name", "flowers"]] {
-        let priced = ["tune", "run", "priced.toml", "--on", "sagemaker", "--dry-run"];
-        let said = self::said(&place.run(&[&priced[..], native].concat()));
-        // A grid of three.
-        for says in [
-            "cost: at most 108.00: 3 jobs, each of 1 ml.g5.xlarge at 1.5 an hour each, for max-run-seconds = 86400 s",
-            "that is every trial to its longest time",
-        ] {
-            assert!(said.contains(says), "{says}: {said}");
-        }
+    let priced = ["tune", "run", "priced.toml", "--on", "sagemaker", "--dry-run"];
+    let said = self::said(&place.run(&priced));
+    // A grid of three.
+    for says in [
+        "cost: at most 108.00: 3 jobs, each of 1 ml.g5.xlarge at 1.5 an hour each, for max-run-seconds = 86400 s",
+        "that is every trial to its longest time",
+    ] {
+        assert!(said.contains(says), "{says}: {said}");
     }
-    let request: Value =
-        serde_json::from_str(&place.fine(&[&run[..], &["--native", "--name", "flowers"]].concat())).unwrap();
-    assert_eq!(request["HyperParameterTuningJobName"], "flowers");
-    assert_eq!(request["HyperParameterTuningJobConfig"]["Strategy"], "Grid");
-    assert_eq!(
-        request["TrainingJobDefinition"]["Environment"]["HF_TOKEN"],
-        "(hidden)"
-    );
     assert!(!place.dir.path().join("tune.study").exists());
 }
 
@@ -189,11 +179,6 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
     fs::write(
         place.dir.path().join("timeline.toml"),
         format!("timeline = true\n{timeline}").replace("profile = false", ""),
-    )
-    .unwrap();
-    fs::write(
-        place.dir.path().join("tpe.toml"),
-        STUDY.replace("\"grid\"", "\"tpe\"\ntake = \"best\""),
     )
     .unwrap();
     fs::write(
@@ -212,19 +197,7 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
             &["tune", "run", "tune.toml", "--sbatch=-p"],
             "--sbatch is for --on slurm",
         ),
-        (
-            &["tune", "run", "tpe.toml", "--native"],
-            "no counterpart of strategy = \"tpe\"; take",
-        ),
-        (
-            &["tune", "run", "tune.toml", "--native", "--name", "a_b"],
-            "HyperParameterTuningJobName",
-        ),
         (&["tune", "resume", "tune.toml"], "there is no study"),
-        (
-            &["tune", "status", "x", "--region", "here!"],
-            "'here!' is no region",
-        ),
         (
             &["transform", "s3://b/m.tar.gz", "s3://b/in", "s3://b/out"],
             "--job",
@@ -262,11 +235,7 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
     }
     for (args, says) in [
         (
-            &["tune", "run", "tune.toml", "--native", "--on", "slurm"][..],
-            "--native is for --on sagemaker",
-        ),
-        (
-            &["tune", "run", "tune.toml", "--dry-run", "--on", "slurm"],
+            &["tune", "run", "tune.toml", "--dry-run", "--on", "slurm"][..],
             "--dry-run is for --on sagemaker",
         ),
         (
@@ -281,7 +250,6 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
             ],
             "--region is for --on sagemaker",
         ),
-        (&["tune", "stop", "flowers"], "add --on sagemaker"),
         (
             &["transform", "s3://b/m", "in", "out"],
             "has to be a path on this machine",
@@ -347,63 +315,6 @@ fn moto_runs_a_study_and_its_folder_is_as_any_studys() {
         said(&elsewhere)
     );
     place.fine(&["tune", "resume", "tune.toml", "--on", "sagemaker"]);
-}
-
-#[test]
-fn moto_has_a_tuning_job_that_is_a_study_again() {
-    let Some(place) = Place::with_moto() else { return };
-    let there = ["--on", "sagemaker"];
-    let run = [
-        "tune",
-        "run",
-        "tune.toml",
-        "--native",
-        "--detach",
-        "--name",
-        "flowers",
-    ];
-    assert_eq!(place.fine(&[&run[..], &there].concat()), "flowers\n");
-    let again = place.run(&[&run[..], &there].concat());
-    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
-    assert!(
-        said(&again).contains("there is a tuning job flowers in eu-west-1 already"),
-        "{}",
-        said(&again)
-    );
-    place.fine(&["tune", "import", "flowers", "again.toml"]);
-    let read = |file: &str| -> Value {
-        let dry = place.fine(&[
-            "tune",
-            "run",
-            file,
-            "--native",
-            "--dry-run",
-            "--name",
-            "flowers",
-            "--on",
-            "sagemaker",
-        ]);
-        serde_json::from_str(&dry).unwrap()
-    };
-    let (mut first, mut second) = (read("tune.toml"), read("again.toml"));
-    // The code is in the bucket now, and SageMaker's description of a study says no region.
-    for request in [&mut first, &mut second] {
-        let statics = request["TrainingJobDefinition"]["StaticHyperParameters"]
-            .as_object_mut()
-            .unwrap();
-        assert!(statics.remove("sagemaker_submit_directory").is_some());
-    }
-    // What looks like a secret is not written out.
-    let variables = &mut first["TrainingJobDefinition"]["Environment"];
-    assert!(variables.as_object_mut().unwrap().remove("HF_TOKEN").is_some());
-    assert_eq!(first, second);
-    let gone = place.run(&["tune", "import", "gone", "gone.toml"]);
-    assert_eq!(gone.status.code(), Some(2), "{}", said(&gone));
-    assert!(
-        said(&gone).contains("there is no tuning job gone in eu-west-1"),
-        "{}",
-        said(&gone)
-    );
 }
 
 const TRANSFORM: [&str; 9] = [

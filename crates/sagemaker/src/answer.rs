@@ -151,7 +151,7 @@ pub struct MetricData {
 }
 
 /// JSON has no word for what is no number, so AWS writes a text: `"NaN"`, `"Infinity"`, `"-Infinity"`.
-pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum NumberOrText {
@@ -215,7 +215,6 @@ pub struct TrainingJobSummary {
 pub(crate) struct Created {
     #[serde(
         rename = "TrainingJobArn",
-        alias = "HyperParameterTuningJobArn",
         alias = "TransformJobArn",
         alias = "ModelArn"
     )]

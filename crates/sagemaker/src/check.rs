@@ -211,7 +211,11 @@ pub(crate) fn bounded(length: usize, most: usize, member: &str, unit: &str) -> R
 }
 
 pub(crate) fn check_name(name: &str, member: &str) -> Result<(), RequestError> {
-    require(is_name(name, 63), member, || {
+    let is_name = (1..=63).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    require(is_name, member, || {
         format!("'{name}' is not 1 to 63 letters, digits and hyphens between them; choose another name")
     })
 }
@@ -355,14 +359,6 @@ pub(crate) fn check_uri(uri: &str, member: &str) -> Result<(), RequestError> {
     check_text(uri, 1024, LINE, member)
 }
 
-/// Whether this is a name of at most so many letters, digits, and hyphens between them.
-pub(crate) fn is_name(name: &str, most: usize) -> bool {
-    (1..=most).contains(&name.len())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-}
-
 impl ProfilerConfig {
     /// Finds the first member that SageMaker would refuse by its form.
     ///
@@ -444,7 +440,7 @@ fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
 }
 
 /// Finds a hyperparameter that looks like a secret: whoever may describe a job sees it.
-pub(crate) fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Result<(), RequestError> {
+fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Result<(), RequestError> {
     match encoded.iter().find(|(name, text)| is_secret_text(name, text)) {
         Some((name, _)) => Err(RequestError {
             member: format!("HyperParameters.{name}"),

@@ -13,7 +13,6 @@ mod facts;
 mod progress;
 mod switch;
 mod transform;
-mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -13,8 +13,6 @@ use crate::RequestError;
 pub enum Resource {
     /// A training job.
     TrainingJob,
-    /// A job that tunes hyperparameters.
-    TuningJob,
     /// A batch transform.
     TransformJob,
     /// A model.
@@ -29,9 +27,6 @@ impl Resource {
             Self::TrainingJob => {
                 format!("`stokehold job logs -f {name} --on sagemaker --region {region}` follows it")
             }
-            Self::TuningJob => {
-                format!("`stokehold tune status {name} --on sagemaker --region {region}` shows it")
-            }
             Self::TransformJob => {
                 format!("`stokehold job show transform-job/{name} --on sagemaker --region {region}` shows it")
             }
@@ -44,7 +39,6 @@ impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TrainingJob => "training job",
-            Self::TuningJob => "tuning job",
             Self::TransformJob => "transform job",
             Self::Model => "model",
         })

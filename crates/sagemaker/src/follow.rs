@@ -1,11 +1,10 @@
 //! Follows a job to its end: its states from SageMaker, its lines from CloudWatch.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Client, LogLine, LogPosition, SageMakerError, TrainingJob, TunedJob, TuningJob};
+use crate::{Client, LogLine, LogPosition, SageMakerError, TrainingJob};
 
 /// How often CloudWatch is asked for lines after the end, at most: the last lines come some seconds later.
 const LAST: usize = 6;
@@ -124,31 +123,4 @@ fn wait(time: Duration, stop: &AtomicBool) -> bool {
         thread::sleep(Duration::from_millis(50).min(time - began.elapsed().min(time)));
     }
     !stop.load(Ordering::SeqCst)
-}
-
-/// Tells `show` each training job of a tuning job when it has ended, asking every `look`, until the tuning job's end. Returns
-/// the tuning job as it was last.
-///
-/// # Errors
-/// There is none, it vanished, or SageMaker cannot be asked; then it goes on.
-pub fn follow_tuning(
-    client: &Client,
-    name: &str,
-    look: Duration,
-    show: &mut dyn FnMut(&TunedJob),
-) -> Result<TuningJob, SageMakerError> {
-    let mut ended = BTreeSet::new();
-    loop {
-        // The state is older than the list, so that the last training jobs are not missed.
-        let job = client.describe_tuning_job(name)?;
-        for one in client.tuned_jobs(name)? {
-            if one.training_job_status.is_final() && ended.insert(one.training_job_name.clone()) {
-                show(&one);
-            }
-        }
-        if job.hyper_parameter_tuning_job_status.is_final() {
-            return Ok(job);
-        }
-        thread::sleep(look);
-    }
 }

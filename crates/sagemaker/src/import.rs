@@ -1,8 +1,7 @@
 //! From a training job of SageMaker to a job file.
 //!
 //! ```text
-//! DescribeTrainingJob ────► description ──┬──► Draft: a Job, and remarks ──► text ──► read again: what still is wrong
-//! TrainingJobDefinition ──► description ──┘
+//! DescribeTrainingJob ──► description ──► Draft: a Job, and remarks ──► text ──► read again: what still is wrong
 //! ```
 //!
 //! What has no counterpart becomes a comment at the section that it belongs to; nothing is left out silently.
@@ -45,61 +44,14 @@ impl Imported {
     }
 }
 
-/// The job of which a tuning job makes its training jobs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ImportedJob {
-    /// The job, without the hyperparameters that are tuned.
-    pub job: Job,
-    /// What had no counterpart, or another one: a sentence each.
-    pub remarks: Vec<String>,
-}
-
-impl ImportedJob {
-    /// Translates what DescribeHyperParameterTuningJob says of its training jobs, by the same rules as a training job's
-    /// description. `region` and `tags` are the tuning job's.
-    ///
-    /// # Errors
-    /// This is no definition of training jobs, or it names no script: the image is the program.
-    pub fn of_definition(
-        definition: &Value,
-        region: &str,
-        tags: &BTreeMap<String, String>,
-    ) -> Result<Self, ImportError> {
-        let mut draft = description::draft_of_definition(definition)?;
-        description::keep_labels(&mut draft, tags);
-        draft.sagemaker().region = Some(region.to_owned());
-        if !draft.has_entry_point {
-            return Err(ImportError::Definition(
-                "its training jobs run a program of their image (they have no hyperparameter sagemaker_program that names a \
-                 file), and a job file names a script"
-                    .to_owned(),
-            ));
-        }
-        Ok(Self {
-            job: draft.job,
-            remarks: draft.remarks.into_iter().map(|(_, text)| text).collect(),
-        })
-    }
-}
-
 /// Why nothing was imported.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImportError {
-    /// The description is none.
-    #[error("this is no description of a training job: {0}")]
-    Description(String),
-    /// A tuning job's training jobs make no job file.
-    #[error("the training jobs of a tuning job cannot be read: {0}")]
-    Definition(String),
-}
+#[error("this is no description of a training job: {0}")]
+pub struct ImportError(String);
 
 impl Fault for ImportError {
     fn is_input(&self) -> bool {
-        match self {
-            Self::Description(_) => false,
-            Self::Definition(_) => true,
-        }
+        false
     }
 }
 

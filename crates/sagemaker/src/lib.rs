@@ -13,8 +13,8 @@
 //! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
 //! buckets are opened with; this crate adds the types, the retries and what an answer means.
 //!
-//! [`CreateTuningJob`] and [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for tuning and batch
-//! transform; who makes them of a study or of options is above this crate.
+//! [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for batch transform; who makes them of options is
+//! above this crate.
 //!
 //! [`Imported`] is the way back: from a job's description to a job file. [`Cost`] bounds what a job costs, by prices that the
 //! user gives.
@@ -57,7 +57,6 @@ mod plan;
 mod request;
 mod source;
 mod transform;
-mod tuning;
 
 pub use answer::{
     JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
@@ -67,10 +66,10 @@ pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
 pub use cost::{Cost, PricedMachines};
 pub use error::{Resource, SageMakerError};
-pub use follow::{News, follow, follow_tuning};
+pub use follow::{News, follow};
 pub use hyperparameters::encode_hyperparameters;
 pub use image::image_is_of;
-pub use import::{ImportError, Imported, ImportedJob};
+pub use import::{ImportError, Imported};
 pub use plan::Plan;
 pub use request::{
     AlgorithmSpecification, Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource,
@@ -83,12 +82,6 @@ pub use transform::{
     AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JoinSource,
     OutputPlace, SplitType, TransformData, TransformInput, TransformJob, TransformObjects, TransformOutput,
     TransformResources, TransformSource,
-};
-pub use tuning::{
-    CategoricalRange, CompletionCriteria, Convergence, CreateTuningJob, EarlyStoppingType, Hyperband,
-    HyperbandConfig, JobDefinition, NotImproving, NumberRange, Objective, ObjectiveType, ParameterRanges,
-    ParentJob, ResourceLimits, ScalingType, TunedJob, TunedValue, TuningJob, TuningJobConfig, TuningStrategy,
-    WarmStart, WarmStartType,
 };
 
 /// The examples of README.md, as tests.

@@ -309,7 +309,7 @@ pub struct ResourceConfig {
     pub keep_alive_period_in_seconds: Option<u32>,
 }
 
-pub(crate) fn is_false(flag: &bool) -> bool {
+fn is_false(flag: &bool) -> bool {
     !flag
 }
 

@@ -249,22 +249,6 @@ impl Plan {
     }
 }
 
-impl Plan {
-    /// The parameters that are placed by hand: `{NAME}` is in a hyperparameter or variable.
-    pub(crate) fn placed(&self) -> BTreeSet<String> {
-        let names = self.study.parameters.keys();
-        let values: Values = names.map(|name| (name.clone(), Value::Null)).collect();
-        let mut placed = BTreeSet::new();
-        for value in self.job.hyperparameters.values() {
-            fill(&mut value.clone(), &values, &mut placed);
-        }
-        for text in self.job.environment.values() {
-            fill_text(text, &values, &mut placed);
-        }
-        placed
-    }
-}
-
 fn fill(at: &mut Value, values: &Values, placed: &mut BTreeSet<String>) {
     match at {
         Value::String(text) => {

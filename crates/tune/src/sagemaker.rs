@@ -27,9 +27,7 @@
 //! After a job's end its lines are read until the last number is the one that SageMaker says, for some looks at most; they
 //! come late.
 
-mod import;
 mod kept;
-mod native;
 mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,9 +47,7 @@ use crate::run::{Ending, News};
 use crate::study::Number;
 use crate::{Ask, History, Plan, Strategy, Study, Trial, TuneError, Verdict};
 
-pub use import::Imported;
 pub use kept::Kept;
-pub use native::{Native, decoded};
 use trial::Running;
 
 /// The pause between two turns of the loop: how soon a stop is seen.

@@ -231,7 +231,7 @@ fn three() -> u64 {
 pub struct WarmStart {
     /// What the study has in common with its parents.
     pub kind: Kind,
-    /// The folders of the earlier studies; for SageMaker's own tuning the names of earlier tuning jobs.
+    /// The folders of the earlier studies.
     #[schemars(length(min = 1, max = MOST_PARENTS))]
     pub parents: Vec<PathBuf>,
 }

@@ -39,16 +39,6 @@ pub struct At {
 }
 
 impl At {
-    /// Whether it is.
-    pub fn is_there(&self) -> bool {
-        self.on.is_some()
-    }
-
-    /// The region.
-    pub fn region(&self) -> Option<&str> {
-        self.region.as_deref()
-    }
-
     /// The client, if the job is on SageMaker.
     pub fn client(&self) -> Result<Option<Client>, Box<dyn Error>> {
         Ok(match self.on {

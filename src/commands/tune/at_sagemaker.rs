@@ -77,7 +77,7 @@ pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, 
 }
 
 /// Says what a study costs at most, and what that assumes.
-pub fn say_cost(plan: &Plan) -> Result<(), Box<dyn Error>> {
+fn say_cost(plan: &Plan) -> Result<(), Box<dyn Error>> {
     match sagemaker::cost(plan) {
         Ok(cost) => {
             writeln!(terminal::err(), "{cost}")?;

@@ -1,5 +1,4 @@
-//! What DescribeTrainingJob answers as a draft, and what a tuning job says of its training jobs, which has the same members but
-//! for one. Members that were read are taken out; what is left becomes remarks.
+//! What DescribeTrainingJob answers as a draft. Members that were read are taken out; what is left becomes remarks.
 
 use std::collections::BTreeMap;
 
@@ -132,7 +131,7 @@ pub(super) fn draft(
     description: &Value,
     tags: Option<&BTreeMap<String, String>>,
 ) -> Result<Draft, ImportError> {
-    let none = |reason: &str| ImportError::Description(reason.to_owned());
+    let none = |reason: &str| ImportError(reason.to_owned());
     let Value::Object(map) = description else {
         return Err(none("it is no object"));
     };
@@ -146,26 +145,31 @@ pub(super) fn draft(
         members.0.remove(answer);
     }
     profiler(&mut draft, &mut members);
-    shared(&mut draft, &mut members);
-    if draft.job.checkpoints.is_some() {
-        draft.remark(
-            Part::Top,
-            "checkpoints: a job with this place goes on from what is there, here and on SageMaker; give another place to \
-             begin anew",
-        );
+    draft.sagemaker().role = members.text("RoleArn").unwrap_or_default();
+    let mode = algorithm(&mut draft, &mut members);
+    hyperparameters(&mut draft, &mut members);
+    machines(&mut draft, &mut members);
+    time(&mut draft, &mut members);
+    channels(&mut draft, &mut members, mode);
+    output(&mut draft, &mut members);
+    if let Some(mut network) = members.object("VpcConfig") {
+        draft.sagemaker().subnets = network.texts("Subnets");
+        draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
+        network.rest(&mut draft, Part::SageMaker, "VpcConfig.");
     }
-    if tags.is_none() {
-        draft.remark(Part::SageMaker, "tags: its labels could not be read");
-    }
-    if let Some(tags) = tags {
-        keep_labels(&mut draft, tags);
-    }
+    draft.sagemaker().network_isolation = members.truth("EnableNetworkIsolation");
+    draft.sagemaker().encrypt_traffic = members.truth("EnableInterContainerTrafficEncryption");
+    environment(&mut draft, &mut members);
+    labels(&mut draft, tags);
     members.rest(&mut draft, Part::Top, "");
     Ok(draft)
 }
 
 /// Labels, but for those that AWS gives itself.
-pub(super) fn keep_labels(draft: &mut Draft, tags: &BTreeMap<String, String>) {
+fn labels(draft: &mut Draft, tags: Option<&BTreeMap<String, String>>) {
+    let Some(tags) = tags else {
+        return draft.remark(Part::SageMaker, "tags: its labels could not be read");
+    };
     for (key, value) in tags {
         if key.starts_with("aws:") {
             draft.remark(
@@ -176,49 +180,6 @@ pub(super) fn keep_labels(draft: &mut Draft, tags: &BTreeMap<String, String>) {
             draft.label(key, value.clone());
         }
     }
-}
-
-/// A tuning job's TrainingJobDefinition. The jobs of a tuning job are not recorded.
-pub(super) fn draft_of_definition(definition: &Value) -> Result<Draft, ImportError> {
-    let Value::Object(map) = definition else {
-        return Err(ImportError::Definition("it is no object".to_owned()));
-    };
-    let mut members = Members(map.clone());
-    if let Some(values) = members.0.remove("StaticHyperParameters") {
-        members.0.insert("HyperParameters".to_owned(), values);
-    }
-    // SageMaker's SDK names the machines of all its tuning jobs there.
-    if !members.0.contains_key("ResourceConfig")
-        && let Some(machines) = members.0.remove("HyperParameterTuningResourceConfig")
-    {
-        members.0.insert("ResourceConfig".to_owned(), machines);
-    }
-    // A job file has no use for it.
-    members.0.remove("DefinitionName");
-    let mut draft = Draft::new();
-    draft.job.profile = false;
-    shared(&mut draft, &mut members);
-    members.rest(&mut draft, Part::Top, "");
-    Ok(draft)
-}
-
-/// What both have.
-fn shared(draft: &mut Draft, members: &mut Members) {
-    draft.sagemaker().role = members.text("RoleArn").unwrap_or_default();
-    let mode = algorithm(draft, members);
-    hyperparameters(draft, members);
-    machines(draft, members);
-    time(draft, members);
-    channels(draft, members, mode);
-    output(draft, members);
-    if let Some(mut network) = members.object("VpcConfig") {
-        draft.sagemaker().subnets = network.texts("Subnets");
-        draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
-        network.rest(draft, Part::SageMaker, "VpcConfig.");
-    }
-    draft.sagemaker().network_isolation = members.truth("EnableNetworkIsolation");
-    draft.sagemaker().encrypt_traffic = members.truth("EnableInterContainerTrafficEncryption");
-    environment(draft, members);
 }
 
 fn head(draft: &mut Draft, name: &str, description: &Value) {
@@ -488,6 +449,11 @@ fn output(draft: &mut Draft, members: &mut Members) {
             }
         }
         checkpoints.rest(draft, Part::Top, "CheckpointConfig.");
+        draft.remark(
+            Part::Top,
+            "checkpoints: a job with this place goes on from what is there, here and on SageMaker; give another place to \
+             begin anew",
+        );
     }
 }
 

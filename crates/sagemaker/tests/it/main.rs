@@ -9,7 +9,6 @@ mod moto;
 mod plans;
 mod stub;
 mod transform;
-mod tuning;
 
 use std::collections::BTreeMap;
 

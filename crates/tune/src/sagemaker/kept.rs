@@ -33,7 +33,7 @@ impl Kept {
     #[must_use]
     pub fn new(study: &str, region: &str) -> Self {
         Self {
-            name: unique(study, 40),
+            name: unique(study),
             region: region.to_owned(),
             source: None,
         }
@@ -73,11 +73,10 @@ impl Kept {
     }
 }
 
-/// A name that no other study has, of at most `most` characters and nine: the study's, and a number of the time and the
-/// process.
-pub(super) fn unique(study: &str, most: usize) -> String {
+/// A name that no other study has: the first letters of the study's, and a number of the time and the process.
+fn unique(study: &str) -> String {
     let fine = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let stem: String = study.chars().map(fine).take(most).collect();
+    let stem: String = study.chars().map(fine).take(40).collect();
     let stem = match stem.trim_matches('-') {
         "" => "study",
         stem => stem,

@@ -2,7 +2,6 @@
 
 mod insight;
 mod journal;
-mod native;
 mod sagemaker;
 mod spaces;
 mod strategies;

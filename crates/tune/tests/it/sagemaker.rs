@@ -345,7 +345,7 @@ fn every_trial_is_a_job_of_its_own_and_the_code_is_uploaded_once() {
 
 /// What a program in moto's Python prints about `input`; none, with the reason noted, without it.
 #[track_caller]
-pub(crate) fn asked(program: &str, input: &Value) -> Option<String> {
+fn asked(program: &str, input: &Value) -> Option<String> {
     stokehold_untested::needs::asked("STOKEHOLD_TEST_MOTO", program, &input.to_string())
 }
 
