@@ -1,7 +1,7 @@
-//! Something that is asked of SageMaker and followed to its end, and what Ctrl-C does meanwhile.
+//! A job that is asked of SageMaker and followed to its end, and what Ctrl-C does meanwhile.
 //!
 //! ```text
-//! Asked::new ──► code is uploaded ──► sends ──► Create.. ──► created ──► followed to its end
+//! Asked::new ──► code is uploaded ──► CreateTrainingJob ──► created ──► followed to its end
 //!     leaves: nothing is there yet    asks once whether it is there     stops it
 //!     └───────────────────────── what the first Ctrl-C does; the second one leaves ┘
 //! ```
@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use stokehold_jobs::is_secret;
 use stokehold_objects::Options;
-use stokehold_sagemaker::{Client, Resource, SageMakerError};
+use stokehold_sagemaker::{Client, CreateTrainingJob, SageMakerError};
 
-use crate::commands::job::at_sagemaker::TRANSFORM;
 use crate::terminal::note;
 use crate::{interrupt, shell};
 
@@ -36,10 +35,9 @@ pub fn client(region: Option<&str>, options: &Options) -> Result<Client, SageMak
     Ok(Client::open(region, options)?.telling(|text| note!("{text}")))
 }
 
-/// A job of some kind.
+/// A job that may be there.
 pub struct Asked {
     client: Arc<Client>,
-    what: Resource,
     name: String,
     state: AtomicU8,
 }
@@ -49,10 +47,9 @@ impl Asked {
     ///
     /// # Errors
     /// If the system refuses the handler.
-    pub fn new(client: &Arc<Client>, what: Resource, name: &str) -> io::Result<Arc<Self>> {
+    pub fn new(client: &Arc<Client>, name: &str) -> io::Result<Arc<Self>> {
         let asked = Arc::new(Self {
             client: Arc::clone(client),
-            what,
             name: name.to_owned(),
             state: AtomicU8::new(BEGUN),
         });
@@ -68,17 +65,14 @@ impl Asked {
         Ok(asked)
     }
 
-    /// The request is sent from now on. Returns what `create` returns; after an error that leaves open whether it was created, the
-    /// command that tries again is said.
+    /// Creates the job, and returns its ARN. After an error that leaves open whether it was created, the command that tries again
+    /// is said.
     ///
     /// # Errors
-    /// As `create`.
-    pub fn create(
-        &self,
-        create: impl FnOnce(&Client) -> Result<String, SageMakerError>,
-    ) -> Result<String, SageMakerError> {
+    /// As [`Client::create`].
+    pub fn create(&self, request: &CreateTrainingJob) -> Result<String, SageMakerError> {
         self.state.store(SENT, Ordering::SeqCst);
-        let created = create(&self.client);
+        let created = self.client.create(request);
         match &created {
             Ok(_) => self.state.store(THERE, Ordering::SeqCst),
             Err(SageMakerError::Unclear { .. }) => {
@@ -93,22 +87,20 @@ impl Asked {
     }
 
     fn interrupted(&self) {
-        let (what, name) = (self.what, &self.name);
         match self.state.load(Ordering::SeqCst) {
-            BEGUN => interrupt::say(&format!("leaving; no {what} was asked for")),
+            BEGUN => interrupt::say("leaving; no training job was asked for"),
             SENT => {
-                interrupt::say(&format!("leaving; asking whether {what} {name} was created"));
+                let name = &self.name;
+                interrupt::say(&format!(
+                    "leaving; asking whether training job {name} was created"
+                ));
                 note!("{}", self.left());
             }
             _ => {
-                interrupt::say(&format!(
-                    "stopping the {what}{}; press Ctrl-C again to leave",
-                    match what {
-                        Resource::TrainingJob => ", whose script gets 120 s to end",
-                        _ => "",
-                    }
-                ));
-                if let Err(error) = self.stop() {
+                interrupt::say(
+                    "stopping the training job, whose script gets 120 s to end; press Ctrl-C again to leave",
+                );
+                if let Err(error) = self.client.stop(&self.name) {
                     interrupt::say(&error.to_string());
                 }
                 return;
@@ -119,55 +111,43 @@ impl Asked {
 
     /// Whether it was created, and what to do.
     fn left(&self) -> String {
-        let (what, name) = (self.what, &self.name);
+        let name = &self.name;
         let options = Options {
             timeout: PATIENCE,
             retry: Duration::ZERO,
             ..Options::default()
         };
-        let found = Client::open(Some(self.client.region()), &options).and_then(|client| match what {
-            Resource::TrainingJob => client.describe(name).map(drop),
-            _ => client.describe_transform_job(name).map(drop),
-        });
+        let found =
+            Client::open(Some(self.client.region()), &options).and_then(|client| client.describe(name));
         match found {
-            Ok(()) => format!(
-                "{what} {name} is created, and goes on; {} shows it, and {} stops it",
+            Ok(_) => format!(
+                "training job {name} is created, and goes on; {} shows it, and {} stops it",
                 self.command("show"),
                 self.command("stop")
             ),
             Err(SageMakerError::NoSuchJob { .. }) => format!(
-                "SageMaker knows of no {what} {name} yet; the request was under way, so {} shows in a minute whether it arrived",
+                "SageMaker knows of no training job {name} yet; the request was under way, so {} shows in a minute whether it arrived",
                 self.command("show")
             ),
             Err(error) => format!(
-                "whether {what} {name} was created is not known: {error}; {} shows it if it was",
+                "whether training job {name} was created is not known: {error}; {} shows it if it was",
                 self.command("show")
             ),
-        }
-    }
-
-    fn stop(&self) -> Result<(), SageMakerError> {
-        match self.what {
-            Resource::TrainingJob => self.client.stop(&self.name),
-            _ => self.client.stop_transform_job(&self.name),
         }
     }
 
     /// The command that shows or stops it.
     fn command(&self, does: &str) -> String {
-        let words = ["job", does];
-        let name = match self.what {
-            Resource::TransformJob => format!("{TRANSFORM}{}", self.name),
-            _ => self.name.clone(),
-        };
-        let place = ["--on", "sagemaker", "--region", self.client.region()];
-        shell::again(
-            words
-                .into_iter()
-                .chain([name.as_str()])
-                .chain(place)
-                .map(OsStr::new),
-        )
+        let words = [
+            "job",
+            does,
+            &self.name,
+            "--on",
+            "sagemaker",
+            "--region",
+            self.client.region(),
+        ];
+        shell::again(words.map(OsStr::new))
     }
 }
 

@@ -40,16 +40,6 @@ fn parse(path: PathBuf) -> Result<Local, String> {
     Ok(Local(folder.unwrap_or(path)))
 }
 
-impl Local {
-    /// A path that was not known to be local when the arguments were read.
-    ///
-    /// # Errors
-    /// It is a URI.
-    pub fn of(path: &Path) -> Result<Self, String> {
-        parse(path.to_owned())
-    }
-}
-
 /// Refuses an environment variable that contains a URI, as an argument would be.
 ///
 /// # Errors

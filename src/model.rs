@@ -1,7 +1,7 @@
 //! A model and how images come to it, for the commands that use one.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
@@ -24,7 +24,7 @@ use crate::{files, progress};
 pub struct ModelArgs {
     /// The model: a run's folder, a checkpoint's folder, or a .safetensors or .pth file. What `stokehold train` wrote
     /// needs no options; for other files give --arch and --classes.
-    model: PathBuf,
+    model: Local,
     /// The network of a file that does not say it: resnet18, resnet34, resnet50, resnet101, resnet152, fcn-resnet18,
     /// fcn-resnet50 or deeplabv3-resnet50.
     #[arg(long, value_name = "NAME", help_heading = "Model")]
@@ -75,16 +75,14 @@ impl ModelArgs {
             pipeline,
             exif: self.exif,
         };
-        Classifier::open(&self.local()?, given, machine.device).map_err(|error| match error {
+        Classifier::open(&self.model, given, machine.device).map_err(|error| match error {
             TrainError::Weights(error) if matches!(*error, WeightsError::Mismatch { .. }) => {
                 Usage(format!("{error} (--arch)")).into()
             }
             error => error.into(),
         })
     }
-}
 
-impl ModelArgs {
     /// The model's folder, pipeline and orientation for a script, which has no file that says them.
     ///
     /// # Errors
@@ -95,22 +93,7 @@ impl ModelArgs {
             return Err(Usage(reason.to_owned()).into());
         }
         let pipeline = self.pipeline.as_deref().map(Pipeline::named).transpose()?;
-        Ok((self.local()?.to_path_buf(), pipeline, self.exif))
-    }
-}
-
-impl ModelArgs {
-    /// What MODEL is, whether on this machine or in a bucket.
-    pub fn given(&self) -> &Path {
-        &self.model
-    }
-
-    /// MODEL as a path.
-    ///
-    /// # Errors
-    /// It is a URI.
-    pub fn local(&self) -> Result<Local, Usage> {
-        Local::of(&self.model).map_err(|reason| Usage(format!("{}: {reason}", self.model.display())))
+        Ok((self.model.to_path_buf(), pipeline, self.exif))
     }
 }
 

@@ -62,7 +62,7 @@ enum Command {
     },
     /// Say what is known of a job, and where its files are.
     Show {
-        /// The job's name; of a batch transform on SageMaker transform-job/NAME
+        /// The job's name
         name: String,
         /// Print it as JSON
         #[arg(long)]
@@ -85,7 +85,7 @@ enum Command {
     },
     /// Tell a job to stop: SIGTERM to its script, and SIGKILL when its stop-seconds are over.
     Stop {
-        /// The job's name; of a batch transform on SageMaker transform-job/NAME
+        /// The job's name
         name: String,
         /// SIGKILL at once
         #[arg(long)]
@@ -95,7 +95,7 @@ enum Command {
     },
     /// Wait for a job's end; exits as its run does.
     Wait {
-        /// The job's name; of a batch transform on SageMaker transform-job/NAME
+        /// The job's name
         name: String,
         /// Give up (exit code 1) after this time, such as 10m
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]

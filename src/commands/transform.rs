@@ -1,7 +1,5 @@
 //! `stokehold transform`: offline inference over many images.
 
-mod at_sagemaker;
-
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,8 +46,6 @@ pub struct Args {
     workers: SharingArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    #[command(flatten)]
-    sagemaker: at_sagemaker::SageMakerArgs,
 }
 
 #[derive(Debug, Clone, ClapArgs)]
@@ -59,7 +55,7 @@ struct DataArgs {
     #[arg(long, value_enum, default_value_t = SplitName::None)]
     split: SplitName,
     /// Where the image's name is in a line, as JSONPath. Names are relative to the folder of the file with the lines
-    /// [default: $.image; with --on sagemaker the whole line].
+    /// [default: $.image].
     #[arg(long, value_name = "PATH")]
     input_filter: Option<Filter>,
     /// Write one output, INPUT.out, instead of one for each input.
@@ -86,10 +82,9 @@ struct ScriptArgs {
     /// The Python that runs the script.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", requires = "script")]
     python: PathBuf,
-    /// How many processes of the script compute at the same time, each with its own model [default: 1]. With --on sagemaker
-    /// the requests at once to each machine [default: as the image says].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    max_concurrent: Option<u32>,
+    /// How many processes of the script compute at the same time, each with its own model.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), requires = "script")]
+    max_concurrent: u32,
 }
 
 #[derive(Debug, Clone, ClapArgs)]
@@ -118,13 +113,6 @@ enum JoinName {
 
 /// Runs the subcommand; the exit code is 1 if there are outputs that are errors, and 130 after Ctrl-C.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    if args.sagemaker.is_wanted() {
-        return at_sagemaker::run(args);
-    }
-    args.model.local()?;
-    if args.script.max_concurrent.is_some() && args.script.script.is_none() {
-        return Err(Usage("--max-concurrent is for --script and for --on sagemaker".to_owned()).into());
-    }
     let stop = interrupt::flag_for(
         "stopping after this batch; what is done stays; press Ctrl-C again to end at once",
     )?;
@@ -185,7 +173,7 @@ fn open(args: &Args, stop: &std::sync::atomic::AtomicBool) -> Result<Option<Box<
         script: script.to_path_buf(),
         model_dir,
         python: args.script.python.clone(),
-        processes: args.script.max_concurrent.unwrap_or(1) as usize,
+        processes: args.script.max_concurrent as usize,
         pipeline: pipeline.map_or_else(|| Pipeline::named("imagenet-eval"), Ok)?,
         exif,
         feed,

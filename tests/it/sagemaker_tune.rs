@@ -1,4 +1,4 @@
-//! Studies and batch transforms on SageMaker: the command line, and moto as SageMaker.
+//! Studies on SageMaker: the command line, and moto as SageMaker.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -31,20 +31,6 @@ regex = 'loss=([0-9.]+)'
 role = "arn:aws:iam::123456789012:role/trains"
 region = "eu-west-1"
 image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/train:1"
-"#;
-
-const JOB: &str = r#"
-entry-point = "train.py"
-instance-type = "ml.g5.xlarge"
-instances = 2
-[sagemaker]
-role = "arn:aws:iam::123456789012:role/trains"
-region = "eu-west-1"
-image = "train"
-kms-key = "alias/mine"
-volume-kms-key = "0123-abc"
-[sagemaker.tags]
-team = "vision"
 "#;
 
 const BEFORE: &str = "\
@@ -83,7 +69,6 @@ impl Place {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("train.py"), "print('loss=1')").unwrap();
         fs::write(dir.path().join("tune.toml"), STUDY).unwrap();
-        fs::write(dir.path().join("job.toml"), JOB).unwrap();
         Self {
             dir,
             address: "http://127.0.0.1:1".to_owned(),
@@ -198,36 +183,6 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
             "--sbatch is for --on slurm",
         ),
         (&["tune", "resume", "tune.toml"], "there is no study"),
-        (
-            &["transform", "s3://b/m.tar.gz", "s3://b/in", "s3://b/out"],
-            "--job",
-        ),
-        (
-            &[
-                "transform",
-                "runs/a",
-                "s3://b/in",
-                "s3://b/out",
-                "--job",
-                "job.toml",
-                "--image",
-                "i",
-            ],
-            "a model on SageMaker is an archive",
-        ),
-        (
-            &[
-                "transform",
-                "s3://b/m.tar.gz",
-                "photos",
-                "s3://b/out",
-                "--job",
-                "job.toml",
-                "--image",
-                "i",
-            ],
-            "'photos' is not in a bucket",
-        ),
     ] {
         let output = place.run(&[args, &there].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
@@ -249,14 +204,6 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
                 "slurm",
             ],
             "--region is for --on sagemaker",
-        ),
-        (
-            &["transform", "s3://b/m", "in", "out"],
-            "has to be a path on this machine",
-        ),
-        (
-            &["transform", "runs/a", "in", "out", "--max-concurrent", "2"],
-            "--max-concurrent is for --script",
         ),
     ] {
         let output = place.run(args);
@@ -315,171 +262,4 @@ fn moto_runs_a_study_and_its_folder_is_as_any_studys() {
         said(&elsewhere)
     );
     place.fine(&["tune", "resume", "tune.toml", "--on", "sagemaker"]);
-}
-
-const TRANSFORM: [&str; 9] = [
-    "transform",
-    "s3://bucket/out/flowers-1/output/model.tar.gz",
-    "s3://bucket/lines.jsonl",
-    "s3://bucket/predictions",
-    "--job",
-    "job.toml",
-    "--image",
-    "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-inference:2.6.0-gpu-py312",
-    "--on=sagemaker",
-];
-
-#[test]
-fn a_dry_run_of_a_transform_prints_both_requests() {
-    let place = Place::new();
-    let options = [
-        "--split",
-        "line",
-        "--join",
-        "input",
-        "--input-filter",
-        "$.image",
-        "--output-filter",
-        "$.SageMakerOutput",
-        "--max-payload",
-        "6",
-        "--max-concurrent",
-        "4",
-        "--strategy",
-        "single-record",
-        "--name",
-        "f",
-        "--dry-run",
-    ];
-    let requests: Value = serde_json::from_str(&place.fine(&[&TRANSFORM[..], &options].concat())).unwrap();
-    assert_eq!(
-        requests,
-        serde_json::json!({
-            "CreateModel": {
-                "ModelName": "f",
-                "PrimaryContainer": {"Image": TRANSFORM[7], "ModelDataUrl": TRANSFORM[1]},
-                "ExecutionRoleArn": "arn:aws:iam::123456789012:role/trains",
-                "Tags": [{"Key": "team", "Value": "vision"}],
-            },
-            "CreateTransformJob": {
-                "TransformJobName": "f", "ModelName": "f", "MaxConcurrentTransforms": 4, "MaxPayloadInMB": 6,
-                "BatchStrategy": "SingleRecord",
-                "TransformInput": {
-                    "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/lines.jsonl"}},
-                    "ContentType": "application/jsonlines", "SplitType": "Line",
-                },
-                "TransformOutput": {
-                    "S3OutputPath": "s3://bucket/predictions", "Accept": "application/jsonlines", "AssembleWith": "Line",
-                    "KmsKeyId": "alias/mine",
-                },
-                "TransformResources": {
-                    "InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "VolumeKmsKeyId": "0123-abc",
-                },
-                "DataProcessing": {
-                    "InputFilter": "$.image", "OutputFilter": "$.SageMakerOutput", "JoinSource": "Input",
-                },
-                "Tags": [{"Key": "team", "Value": "vision"}],
-            },
-        })
-    );
-    let manifest = TRANSFORM.map(|word| {
-        if word.ends_with(".jsonl") {
-            "s3://bucket/list.manifest"
-        } else {
-            word
-        }
-    });
-    let requests: Value =
-        serde_json::from_str(&place.fine(&[&manifest[..], &["--dry-run"]].concat())).unwrap();
-    let job = &requests["CreateTransformJob"];
-    assert_eq!(
-        job["TransformInput"]["DataSource"]["S3DataSource"]["S3DataType"],
-        "ManifestFile"
-    );
-    assert_eq!(job["TransformInput"]["SplitType"], "None");
-    assert_eq!(job["BatchStrategy"], Value::Null);
-}
-
-#[test]
-fn options_of_a_transform_without_a_counterpart_are_named_together() {
-    let place = Place::new();
-    let options = [
-        "--topk",
-        "3",
-        "--script",
-        "s.py",
-        "--python",
-        "p",
-        "--worker",
-        "1/2",
-        "--work",
-        "w",
-        "--assemble",
-        "--device",
-        "cpu",
-        "--batch-size",
-        "8",
-        "--executor",
-        "fused",
-        "--arch",
-        "resnet18",
-        "--classes",
-        "c",
-        "--pipeline",
-        "p",
-        "--exif",
-        "--workers",
-        "2",
-        "--gpu-decode",
-        "hybrid",
-        "--gpu-memory-budget",
-        "2GiB",
-    ];
-    let output = place.run(&[&TRANSFORM[..], &options].concat());
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    for option in options.iter().filter(|word| word.starts_with("--")) {
-        assert!(text.contains(option), "{option}: {text}");
-    }
-}
-
-#[test]
-fn moto_transforms() {
-    let Some(place) = Place::with_moto() else { return };
-    let name = ["--name", "flowers-1"];
-    assert_eq!(
-        place.fine(&[&TRANSFORM[..], &name].concat()),
-        "s3://bucket/predictions\n"
-    );
-    let at = [
-        "transform-job/flowers-1",
-        "--on",
-        "sagemaker",
-        "--region",
-        "eu-west-1",
-    ];
-    for does in ["show", "wait"] {
-        let shown = place.fine(&[&["job", does][..], &at].concat());
-        for part in ["Completed", "transform-job/flowers-1", "s3://bucket/predictions"] {
-            assert!(shown.contains(part), "{does}: {shown}");
-        }
-    }
-    // Not stopped: moto answers that of one that has ended with a fault.
-    let training = place.run(&[
-        "job",
-        "show",
-        "flowers-1",
-        "--on",
-        "sagemaker",
-        "--region",
-        "eu-west-1",
-    ]);
-    assert_eq!(training.status.code(), Some(2), "{}", said(&training));
-    let again = place.run(&[&TRANSFORM[..], &name].concat());
-    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
-    assert!(
-        said(&again).contains("there is a transform job flowers-1 in eu-west-1 already"),
-        "{}",
-        said(&again)
-    );
 }

@@ -213,11 +213,7 @@ pub struct TrainingJobSummary {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Created {
-    #[serde(
-        rename = "TrainingJobArn",
-        alias = "TransformJobArn",
-        alias = "ModelArn"
-    )]
+    #[serde(rename = "TrainingJobArn")]
     pub arn: String,
 }
 

@@ -39,10 +39,17 @@ impl CreateTrainingJob {
     /// # Errors
     /// The name, the role, the image, an address, a number or a count is not as SageMaker wants it.
     pub fn check(&self) -> Result<(), RequestError> {
-        check_name(&self.training_job_name, "TrainingJobName")?;
-        check_role(&self.role_arn, "RoleArn")?;
+        check_name(&self.training_job_name)?;
+        let role = &self.role_arn;
+        require(is_role(role), "RoleArn", || {
+            format!("'{role}' is no role; give one as arn:aws:iam::123456789012:role/NAME")
+        })?;
         let image = &self.algorithm_specification.training_image;
-        check_image(image, "AlgorithmSpecification.TrainingImage")?;
+        let member = "AlgorithmSpecification.TrainingImage";
+        require(!image.is_empty(), member, || {
+            "there is no image; name one in a registry".to_owned()
+        })?;
+        check_text(image, 255, WORD, member)?;
         self.check_metrics()?;
         let machines = &self.resource_config;
         check_machines(machines)?;
@@ -66,7 +73,7 @@ impl CreateTrainingJob {
             check_text(key, 256, LINE, &format!("{member}, its name"))?;
             check_text(value, 2500, LINE, &member)?;
         }
-        check_variables(&self.environment, 512, "Environment")?;
+        check_variables(&self.environment)?;
         self.check_channels()?;
         check_network(self.vpc_config.as_ref())?;
         check_tags(&self.tags)?;
@@ -190,7 +197,7 @@ impl CreateTrainingJob {
 }
 
 /// The error names the member and the reason, where it is not right.
-pub(crate) fn require(
+fn require(
     is_right: bool,
     member: &str,
     reason: impl FnOnce() -> String,
@@ -204,37 +211,24 @@ pub(crate) fn require(
     })
 }
 
-pub(crate) fn bounded(length: usize, most: usize, member: &str, unit: &str) -> Result<(), RequestError> {
+fn bounded(length: usize, most: usize, member: &str, unit: &str) -> Result<(), RequestError> {
     require(length <= most, member, || {
         format!("has {length} {unit}; SageMaker takes at most {most}")
     })
 }
 
-pub(crate) fn check_name(name: &str, member: &str) -> Result<(), RequestError> {
+fn check_name(name: &str) -> Result<(), RequestError> {
     let is_name = (1..=63).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
         && !name.starts_with('-')
         && !name.ends_with('-');
-    require(is_name, member, || {
+    require(is_name, "TrainingJobName", || {
         format!("'{name}' is not 1 to 63 letters, digits and hyphens between them; choose another name")
     })
 }
 
-pub(crate) fn check_role(role: &str, member: &str) -> Result<(), RequestError> {
-    require(is_role(role), member, || {
-        format!("'{role}' is no role; give one as arn:aws:iam::123456789012:role/NAME")
-    })
-}
-
-pub(crate) fn check_image(image: &str, member: &str) -> Result<(), RequestError> {
-    require(!image.is_empty(), member, || {
-        "there is no image; name one in a registry".to_owned()
-    })?;
-    check_text(image, 255, WORD, member)
-}
-
 /// A key of AWS KMS.
-pub(crate) fn check_key(key: Option<&str>, member: &str) -> Result<(), RequestError> {
+fn check_key(key: Option<&str>, member: &str) -> Result<(), RequestError> {
     check_text(key.unwrap_or_default(), 2048, KEY, member)
 }
 
@@ -248,29 +242,25 @@ fn check_disk_key(machines: &ResourceConfig) -> Result<(), RequestError> {
     })
 }
 
-/// Variables of a container, with at most 100 names and values of at most so many characters.
-pub(crate) fn check_variables(
-    variables: &BTreeMap<String, String>,
-    most: usize,
-    member: &str,
-) -> Result<(), RequestError> {
-    bounded(variables.len(), 100, member, "entries")?;
+/// Variables of the container.
+fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), RequestError> {
+    bounded(variables.len(), 100, "Environment", "entries")?;
     for (key, value) in variables {
-        let member = format!("{member}.{}", key.escape_debug());
+        let member = format!("Environment.{}", key.escape_debug());
         let is_variable = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && !key.is_empty()
             && !key.starts_with(|c: char| c.is_ascii_digit());
         require(is_variable, &member, || {
             "the name of a variable has letters, digits and _, and begins with no digit".to_owned()
         })?;
-        bounded(key.len(), most, &member, "characters in its name")?;
-        bounded(value.chars().count(), most, &member, "characters")?;
+        bounded(key.len(), 512, &member, "characters in its name")?;
+        bounded(value.chars().count(), 512, &member, "characters")?;
     }
     Ok(())
 }
 
 /// The network of machines.
-pub(crate) fn check_network(network: Option<&VpcConfig>) -> Result<(), RequestError> {
+fn check_network(network: Option<&VpcConfig>) -> Result<(), RequestError> {
     let Some(network) = network else { return Ok(()) };
     for (member, ids, most, unit) in [
         (
@@ -296,10 +286,10 @@ pub(crate) fn check_network(network: Option<&VpcConfig>) -> Result<(), RequestEr
 }
 
 /// Characters that a member takes, and what they are called.
-pub(crate) type Characters = (fn(char) -> bool, &'static str);
+type Characters = (fn(char) -> bool, &'static str);
 
 /// What a dot stands for in the service's own patterns.
-pub(crate) const LINE: Characters = (
+const LINE: Characters = (
     |c| !matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'),
     "characters of one line",
 );
@@ -328,7 +318,7 @@ const MOST_GIGABYTES: u32 = 16_384;
 const MOST_SECONDS: u32 = 28 * 24 * 3600;
 
 /// A text is not longer than the service takes, and of its characters. The text is not repeated: it may be a secret.
-pub(crate) fn check_text(
+fn check_text(
     text: &str,
     most: usize,
     (is_right, words): Characters,
@@ -349,7 +339,7 @@ pub(crate) fn check_text(
 }
 
 /// An address in a bucket.
-pub(crate) fn check_uri(uri: &str, member: &str) -> Result<(), RequestError> {
+fn check_uri(uri: &str, member: &str) -> Result<(), RequestError> {
     if !is_s3(uri) {
         return Err(RequestError {
             member: member.to_owned(),
@@ -380,7 +370,7 @@ impl ProfilerConfig {
 }
 
 /// A type of machine, `ml.FAMILY.SIZE`. Which there are, only SageMaker knows.
-pub(crate) fn check_type(name: &str, member: &str) -> Result<(), RequestError> {
+fn check_type(name: &str, member: &str) -> Result<(), RequestError> {
     let parts: Vec<&str> = name.split('.').collect();
     let is_part = |part: &str| {
         !part.is_empty()
@@ -453,7 +443,7 @@ fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Result<(), Reque
 }
 
 /// Labels; one that looks like a secret is refused, for labels are on bills and in searches.
-pub(crate) fn check_tags(tags: &[Tag]) -> Result<(), RequestError> {
+fn check_tags(tags: &[Tag]) -> Result<(), RequestError> {
     bounded(tags.len(), 50, "Tags", "labels")?;
     for tag in tags {
         let member = format!("Tags.{}", tag.key.escape_debug());

@@ -12,7 +12,6 @@
 mod facts;
 mod progress;
 mod switch;
-mod transform;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +27,7 @@ use stokehold_objects::{Api, Options, Service};
 
 use crate::answer::{Created, EventsPage, JobsPage, StreamsPage};
 use crate::image;
-use crate::{CreateTrainingJob, ProfilerConfig, Resource, SageMakerError, TrainingJob, TrainingJobSummary};
+use crate::{CreateTrainingJob, ProfilerConfig, SageMakerError, TrainingJob, TrainingJobSummary};
 
 const SAGEMAKER: Api = Api {
     name: "sagemaker",
@@ -69,7 +68,7 @@ pub struct Client {
     retry: Duration,
     tell: fn(&str),
     /// What this client has created and SageMaker has not shown yet: it may not know of it for some seconds.
-    unseen: Mutex<BTreeSet<(Resource, String)>>,
+    unseen: Mutex<BTreeSet<String>>,
 }
 
 /// A service that is opened anew when its credentials expire.
@@ -410,7 +409,7 @@ impl Client {
         &self.region
     }
 
-    pub(crate) fn asked<A: DeserializeOwned>(
+    fn asked<A: DeserializeOwned>(
         &self,
         operation: &str,
         request: &impl Serialize,
@@ -420,34 +419,34 @@ impl Client {
             .map_err(|(trouble, tried)| self.sagemaker.error(operation, trouble, tried))
     }
 
-    /// As [`asked`](Self::asked), about something that has a name of its own. What was created here is waited for until SageMaker
-    /// knows of it.
-    pub(crate) fn asked_of<A: DeserializeOwned>(
+    /// As [`asked`](Self::asked), about a job. One that was created here is waited for until SageMaker knows of it.
+    fn asked_of<A: DeserializeOwned>(
         &self,
-        what: Resource,
         operation: &str,
         request: &impl Serialize,
         name: &str,
     ) -> Result<A, SageMakerError> {
-        let made = (what, name.to_owned());
-        let is_unseen = self.unseen().contains(&made);
+        let is_unseen = self.unseen().contains(name);
         let may_pass = |trouble: &Trouble| trouble.is_passing || is_unseen && trouble.is_missing();
         let answered = self.sagemaker.call_while(operation, request, may_pass);
         if is_unseen && answered.is_ok() {
-            self.unseen().remove(&made);
+            self.unseen().remove(name);
         }
         answered.map_err(|(trouble, tried)| match trouble.is_missing() {
-            true => self.no_such(what, name),
+            true => SageMakerError::NoSuchJob {
+                name: name.to_owned(),
+                region: self.region.clone(),
+            },
             false => self.sagemaker.error(operation, trouble, tried),
         })
     }
 
-    fn unseen(&self) -> MutexGuard<'_, BTreeSet<(Resource, String)>> {
+    fn unseen(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.unseen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for page after page. `ask` has the token of the page, none for the first one, and returns that of the next.
-    pub(crate) fn pages(
+    fn pages(
         &self,
         operation: &str,
         mut ask: impl FnMut(Option<&str>) -> Result<Option<String>, SageMakerError>,
@@ -467,17 +466,8 @@ impl Client {
         })
     }
 
-    fn no_such(&self, what: Resource, name: &str) -> SageMakerError {
-        SageMakerError::NoSuchJob {
-            what,
-            name: name.to_owned(),
-            region: self.region.clone(),
-        }
-    }
-
-    fn name_taken(&self, what: Resource, name: &str) -> SageMakerError {
+    fn name_taken(&self, name: &str) -> SageMakerError {
         SageMakerError::NameTaken {
-            what,
             name: name.to_owned(),
             region: self.region.clone(),
         }
@@ -489,7 +479,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn describe(&self, name: &str) -> Result<TrainingJob, SageMakerError> {
         let request = json!({"TrainingJobName": name});
-        self.asked_of(Resource::TrainingJob, "DescribeTrainingJob", &request, name)
+        self.asked_of("DescribeTrainingJob", &request, name)
     }
 
     /// The newest jobs, at most `most`, the newest first.
@@ -519,7 +509,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn stop(&self, name: &str) -> Result<(), SageMakerError> {
         let request = json!({"TrainingJobName": name});
-        match self.asked_of::<Value>(Resource::TrainingJob, "StopTrainingJob", &request, name) {
+        match self.asked_of::<Value>("StopTrainingJob", &request, name) {
             Err(SageMakerError::Refused { .. }) if self.describe(name)?.training_job_status.is_final() => {
                 Ok(())
             }
@@ -533,7 +523,7 @@ impl Client {
     /// There is no such job, it has ended, or SageMaker cannot be asked.
     pub fn update_profiler(&self, name: &str, profiler: &ProfilerConfig) -> Result<(), SageMakerError> {
         let request = json!({"TrainingJobName": name, "ProfilerConfig": profiler});
-        self.asked_of::<Value>(Resource::TrainingJob, "UpdateTrainingJob", &request, name)
+        self.asked_of::<Value>("UpdateTrainingJob", &request, name)
             .map(drop)
     }
 
@@ -543,7 +533,7 @@ impl Client {
     /// [`SageMakerError::NameTaken`]; SageMaker cannot be asked.
     pub fn require_free(&self, name: &str) -> Result<(), SageMakerError> {
         match self.describe(name) {
-            Ok(_) => Err(self.name_taken(Resource::TrainingJob, name)),
+            Ok(_) => Err(self.name_taken(name)),
             Err(SageMakerError::NoSuchJob { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -557,23 +547,7 @@ impl Client {
     /// [`SageMakerError::Unclear`]: SageMaker could not be asked whether there is one.
     pub fn create(&self, request: &CreateTrainingJob) -> Result<String, SageMakerError> {
         request.check()?;
-        let name = &request.training_job_name;
-        self.create_named("CreateTrainingJob", request, Resource::TrainingJob, name, &|| {
-            let job = self.look(name)?;
-            Ok(job.map(|job| (is_same(&job, request), job.training_job_arn)))
-        })
-    }
-
-    /// Creates something that has a name of its own, and returns its ARN. `look` finds what has the name: whether it is what
-    /// is asked for, and its ARN.
-    fn create_named(
-        &self,
-        operation: &str,
-        request: &impl Serialize,
-        what: Resource,
-        name: &str,
-        look: &dyn Fn() -> Result<Option<(bool, String)>, Trouble>,
-    ) -> Result<String, SageMakerError> {
+        let (operation, name) = ("CreateTrainingJob", &request.training_job_name);
         let json = bytes(request);
         let mut pace = Pace::new(self.retry, self.tell);
         // Whether a request may have been carried out without its answer: now, and at any time.
@@ -583,7 +557,7 @@ impl Client {
         loop {
             let trouble = match self.sagemaker.renewed::<Created>(operation, &json) {
                 Ok(created) => {
-                    self.unseen().insert((what, name.to_owned()));
+                    self.unseen().insert(name.clone());
                     return Ok(created.arn);
                 }
                 Err(trouble) => trouble,
@@ -594,32 +568,30 @@ impl Client {
             let is_taken = trouble.code == "ResourceInUse";
             let mut reason = trouble.reason.clone();
             if is_unclear || is_taken && was_unclear {
-                match look() {
-                    Ok(Some((true, arn))) => return Ok(arn),
-                    Ok(Some((false, _))) => return Err(self.name_taken(what, name)),
+                match self.look(name) {
+                    Ok(Some(job)) if is_same(&job, request) => return Ok(job.training_job_arn),
+                    Ok(Some(_)) => return Err(self.name_taken(name)),
                     Ok(None) => is_unclear = false,
                     // Whose it is, is not known.
                     Err(trouble) => (is_unclear, reason) = (true, trouble.reason),
                 }
             }
             if is_taken && !is_unclear {
-                return Err(self.name_taken(what, name));
+                return Err(self.name_taken(name));
             }
             let is_refused = !trouble.is_passing && !is_unclear;
             if is_refused && !is_lost {
                 return Err(self.sagemaker.error(operation, trouble, pace.began.elapsed()));
             }
             if is_refused || !pace.pause(operation, &reason) {
-                let (name, region) = (name.to_owned(), self.region.clone());
+                let (name, region) = (name.clone(), self.region.clone());
                 return Err(match is_unclear || is_lost {
                     true => SageMakerError::Unclear {
-                        what,
                         name,
                         region,
                         reason,
                     },
                     false => SageMakerError::NotCreated {
-                        what,
                         name,
                         region,
                         reason,

@@ -1,6 +1,5 @@
 //! What goes wrong between here and SageMaker.
 
-use std::fmt;
 use std::io::ErrorKind;
 
 use stokehold_base::fault::Fault;
@@ -8,41 +7,10 @@ use stokehold_objects::ObjectError;
 
 use crate::RequestError;
 
-/// What a name is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Resource {
-    /// A training job.
-    TrainingJob,
-    /// A batch transform.
-    TransformJob,
-    /// A model.
-    Model,
-}
-
-impl Resource {
-    /// What follows or shows it in a region.
-    #[must_use]
-    pub fn followed(self, name: &str, region: &str) -> String {
-        match self {
-            Self::TrainingJob => {
-                format!("`stokehold job logs -f {name} --on sagemaker --region {region}` follows it")
-            }
-            Self::TransformJob => {
-                format!("`stokehold job show transform-job/{name} --on sagemaker --region {region}` shows it")
-            }
-            Self::Model => "SageMaker's console shows it".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TrainingJob => "training job",
-            Self::TransformJob => "transform job",
-            Self::Model => "model",
-        })
-    }
+/// The command that follows a job in a region, in a sentence.
+#[must_use]
+pub fn followed(name: &str, region: &str) -> String {
+    format!("`stokehold job logs -f {name} --on sagemaker --region {region}` follows it")
 }
 
 /// A request that was not made, not answered, or refused.
@@ -56,10 +24,8 @@ pub enum SageMakerError {
     #[error("{0}")]
     Input(String),
     /// There is no job of this name in the region.
-    #[error("there is no {what} {name} in {region}; check the name, the region and the account")]
+    #[error("there is no training job {name} in {region}; check the name, the region and the account")]
     NoSuchJob {
-        /// What there is none of.
-        what: Resource,
         /// The job.
         name: String,
         /// The region that was asked.
@@ -67,12 +33,11 @@ pub enum SageMakerError {
     },
     /// Another job has this name.
     #[error(
-        "there is a {what} {name} in {region} already; {} if it is yours, or choose another name (names are never free again)",
-        what.followed(name, region)
+        "there is a training job {name} in {region} already; {} if it is yours, or choose another name (names are never free \
+         again)",
+        followed(name, region)
     )]
     NameTaken {
-        /// What there is.
-        what: Resource,
         /// The job.
         name: String,
         /// The region that was asked.
@@ -114,10 +79,8 @@ pub enum SageMakerError {
         seconds: u64,
     },
     /// No job was created, because the service could not be asked, or failed.
-    #[error("no {what} {name} was created in {region}: {reason}; try again")]
+    #[error("no training job {name} was created in {region}: {reason}; try again")]
     NotCreated {
-        /// What was asked for.
-        what: Resource,
         /// The job.
         name: String,
         /// The region.
@@ -127,12 +90,10 @@ pub enum SageMakerError {
     },
     /// The request may have arrived, and the service could not be asked whether it did.
     #[error(
-        "whether {what} {name} was created in {region} is not known: {reason}; {} if it was; to try again, give the same name: \
-         there is never a second one of it", what.followed(name, region)
+        "whether training job {name} was created in {region} is not known: {reason}; {} if it was; to try again, give the same \
+         name: there is never a second one of it", followed(name, region)
     )]
     Unclear {
-        /// What was asked for.
-        what: Resource,
         /// The job.
         name: String,
         /// The region.

@@ -161,10 +161,7 @@ pub(crate) fn image(
 }
 
 /// Makes sure that an image that is in a registry of AWS's is in one of this region: SageMaker pulls no others.
-///
-/// # Errors
-/// [`SageMakerError::Input`] if it is in another region.
-pub fn image_is_of(image: &str, region: &str) -> Result<(), SageMakerError> {
+fn image_is_of(image: &str, region: &str) -> Result<(), SageMakerError> {
     let registry = image.split('/').next().unwrap_or_default();
     let mut parts = registry.split('.').skip(1);
     let is_aws = parts.next() == Some("dkr") && matches!(parts.next(), Some("ecr" | "ecr-fips"));

@@ -13,9 +13,6 @@
 //! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
 //! buckets are opened with; this crate adds the types, the retries and what an answer means.
 //!
-//! [`CreateModel`] with [`CreateTransformJob`] are requests of the same kind, for batch transform; who makes them of options is
-//! above this crate.
-//!
 //! [`Imported`] is the way back: from a job's description to a job file. [`Cost`] bounds what a job costs, by prices that the
 //! user gives.
 //!
@@ -56,7 +53,6 @@ mod import;
 mod plan;
 mod request;
 mod source;
-mod transform;
 
 pub use answer::{
     JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
@@ -65,10 +61,9 @@ pub use answer::{
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
 pub use cost::{Cost, PricedMachines};
-pub use error::{Resource, SageMakerError};
+pub use error::{SageMakerError, followed};
 pub use follow::{News, follow};
 pub use hyperparameters::encode_hyperparameters;
-pub use image::image_is_of;
 pub use import::{ImportError, Imported};
 pub use plan::Plan;
 pub use request::{
@@ -78,11 +73,6 @@ pub use request::{
     S3DataType, ShuffleConfig, StoppingCondition, Tag, VpcConfig,
 };
 pub use source::Source;
-pub use transform::{
-    AssembleWith, BatchStrategy, Container, CreateModel, CreateTransformJob, DataProcessing, JoinSource,
-    OutputPlace, SplitType, TransformData, TransformInput, TransformJob, TransformObjects, TransformOutput,
-    TransformResources, TransformSource,
-};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

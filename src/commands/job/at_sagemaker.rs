@@ -11,8 +11,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jobs::{Job, Line};
 use stokehold_objects::Options;
 use stokehold_sagemaker::{
-    Client, Cost, JobStatus, LogLine, Machines, News, Plan, Resource, TrainingJob, TrainingJobSummary,
-    TransformJob, follow,
+    Client, Cost, JobStatus, LogLine, Machines, News, Plan, TrainingJob, TrainingJobSummary, follow, followed,
 };
 
 use super::{ended, print, show};
@@ -92,7 +91,7 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     }
     say_notes(&plan)?;
     let client = Arc::new(client);
-    let asked = Asked::new(&client, Resource::TrainingJob, &name)?;
+    let asked = Asked::new(&client, &name)?;
     writeln!(
         terminal::err(),
         "job {name}: its code goes to {}, and the job to {}",
@@ -100,11 +99,10 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
         client.region()
     )?;
     plan.upload(&client, &options)?;
-    let arn = asked.create(|client| client.create(&plan.request))?;
+    let arn = asked.create(&plan.request)?;
     if way.detach {
         writeln!(io::stdout(), "{name}")?;
-        let follows = Resource::TrainingJob.followed(&name, client.region());
-        writeln!(terminal::err(), "{follows}")?;
+        writeln!(terminal::err(), "{}", followed(&name, client.region()))?;
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(terminal::err(), "job {name} is created: {arn}")?;
@@ -198,19 +196,8 @@ fn table(jobs: &[TrainingJobSummary]) -> String {
     show::table(&rows)
 }
 
-/// What comes before the name of a batch transform, as in its ARN. Training jobs may have the same names.
-pub const TRANSFORM: &str = "transform-job/";
-
 /// Prints what SageMaker says about a job.
 pub fn show(client: &Client, name: &str, json: bool) -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(name) = name.strip_prefix(TRANSFORM) {
-        let job = client.describe_transform_job(name)?;
-        match json {
-            true => terminal::json(&job)?,
-            false => write!(terminal::out(), "{}", described_transform(&job))?,
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
     let job = client.describe(name)?;
     match json {
         true => terminal::json(&job.without_secrets())?,
@@ -259,10 +246,7 @@ pub fn stop(client: &Client, name: &str, now: bool) -> Result<ExitCode, Box<dyn 
         let text = "--now has no counterpart on SageMaker: a script that is stopped gets 120 s; leave it out";
         return Err(Usage(text.to_owned()).into());
     }
-    match name.strip_prefix(TRANSFORM) {
-        Some(name) => client.stop_transform_job(name)?,
-        None => client.stop(name)?,
-    }
+    client.stop(name)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -273,25 +257,6 @@ pub fn wait(
     timeout: Option<Duration>,
     json: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(name) = name.strip_prefix(TRANSFORM) {
-        let job = ended(
-            name,
-            LOOK,
-            timeout,
-            || Ok(client.describe_transform_job(name)?),
-            |job| {
-                (
-                    job.transform_job_status.is_final(),
-                    job.transform_job_status.to_string(),
-                )
-            },
-        )?;
-        match json {
-            true => terminal::json(&job)?,
-            false => write!(terminal::out(), "{}", described_transform(&job))?,
-        }
-        return Ok(transform_code(&job));
-    }
     let job = ended(
         name,
         LOOK,
@@ -394,34 +359,6 @@ fn described(job: &TrainingJob) -> String {
         .collect();
     rows.push(("arguments", arguments.join(" ")));
     rows.extend(facts(job));
-    lines_of(&rows)
-}
-
-fn described_transform(job: &TransformJob) -> String {
-    let rows = [
-        ("name", job.transform_job_name.clone()),
-        ("state", job.transform_job_status.to_string()),
-        ("reason", job.failure_reason.clone().unwrap_or_default()),
-        ("arn", job.transform_job_arn.clone()),
-        ("created", show::date(job.creation_time)),
-        ("took", took(job.creation_time, job.transform_end_time)),
-        ("model", job.model_name.clone()),
-        ("output", job.transform_output.s3_output_path.clone()),
-    ];
-    lines_of(&rows)
-}
-
-/// The exit code for a transform's end.
-pub fn transform_code(job: &TransformJob) -> ExitCode {
-    match job.transform_job_status {
-        JobStatus::Completed => ExitCode::SUCCESS,
-        JobStatus::Stopped => ExitCode::from(interrupt::EXIT_CODE),
-        _ => ExitCode::FAILURE,
-    }
-}
-
-/// Rows of a description, without those that are empty.
-fn lines_of(rows: &[(&str, String)]) -> String {
     rows.iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| format!("{name:<12}{value}\n"))

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Client, without_nulls};
-use crate::{Resource, SageMakerError};
+use crate::SageMakerError;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -30,7 +30,7 @@ impl Client {
     /// There is no such job, or SageMaker cannot be asked.
     pub fn description(&self, name: &str) -> Result<Value, SageMakerError> {
         let request = json!({"TrainingJobName": name});
-        self.asked_of(Resource::TrainingJob, "DescribeTrainingJob", &request, name)
+        self.asked_of("DescribeTrainingJob", &request, name)
     }
 
     /// The labels of a job, by its ARN.

@@ -8,7 +8,6 @@ mod imports;
 mod moto;
 mod plans;
 mod stub;
-mod transform;
 
 use std::collections::BTreeMap;
 
