@@ -12,7 +12,7 @@ use stokehold_page::words::plural;
 use stokehold_pipeline::Pipeline;
 use stokehold_train::AnyExecutor;
 use stokehold_transform::{
-    Done, End, Filter, Inputs, Model, Native, Options, Script, ScriptOptions, Share, Split, transform,
+    Done, End, Inputs, Model, Native, Options, Script, ScriptOptions, Share, Split, transform,
 };
 
 use crate::failure::Usage;
@@ -51,22 +51,16 @@ pub struct Args {
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Data")]
 struct DataArgs {
-    /// What the files of a folder or prefix are: none (images), or line (files .jsonl, whose lines name images).
+    /// What the files of a folder or prefix are: none (images), or line (files .jsonl, whose lines name images, relative to the
+    /// folder of the file).
     #[arg(long, value_enum, default_value_t = SplitName::None)]
     split: SplitName,
-    /// Where the image's name is in a line, as JSONPath. Names are relative to the folder of the file with the lines
-    /// [default: $.image].
-    #[arg(long, value_name = "PATH")]
-    input_filter: Option<Filter>,
     /// Write one output, INPUT.out, instead of one for each input.
     #[arg(long)]
     assemble: bool,
     /// What to write beside the prediction: none, or input (the record with the prediction as SageMakerOutput).
     #[arg(long, value_enum, default_value_t = JoinName::None)]
     join: JoinName,
-    /// What to write of it, as JSONPath: $['id','SageMakerOutput'], for example.
-    #[arg(long, value_name = "PATH")]
-    output_filter: Option<Filter>,
     /// The largest image, in MiB; a larger one is an error record [default: no limit].
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1024))]
     max_payload: Option<u64>,
@@ -121,17 +115,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         SplitName::None => Split::None,
         SplitName::Line => Split::Line,
     };
-    let filter = match &data.input_filter {
-        Some(filter) => filter.clone(),
-        None => "$.image".parse()?,
-    };
-    let inputs = Inputs::open(&args.input, split, &filter)?;
+    let inputs = Inputs::open(&args.input, split)?;
     let options = Options {
         output: args.output.clone(),
         work: work_folder(args)?,
         assemble: data.assemble,
         join: data.join == JoinName::Input,
-        output_filter: data.output_filter.clone(),
         max_payload: data.max_payload.map(|mib| mib << 20),
         batch_size: args.machine.options().batch_size,
         share: args.workers.worker,

@@ -132,29 +132,21 @@ fn every_image_has_an_output_and_a_bad_one_a_reason() {
         );
     }
 
-    // One output, joined and filtered; a part ends in the middle of it.
-    let words = [
-        "photos",
-        "all",
-        "--assemble",
-        "--join",
-        "input",
-        "--output-filter",
-    ];
-    let filter = "$['image','SageMakerOutput']['class','predictions']";
-    let (code, said) = bench.transform(&[&words[..], &["$.SageMakerOutput.predictions[0].class"]].concat());
+    // One output, joined; a part ends in the middle of it.
+    let (code, said) = bench.transform(&["photos", "all", "--assemble", "--join", "input"]);
     assert_eq!(code, Some(1), "{said}");
     let all = bench.outputs("all");
     let rows = lines(&all["photos.out"]);
     assert_eq!((all.len(), rows.len()), (1, 41));
     assert_eq!(rows[0]["image"], "broken.jpg");
     assert!(rows[0]["SageMakerOutput"]["error"].is_string());
-    let top = &of("more/000.jpg.out")["predictions"][0]["class"];
-    assert_eq!(&rows[1], top);
-    let (code, said) = bench.transform(&[&words[..], &[filter]].concat());
+    assert_eq!(rows[1]["image"], "more/000.jpg");
+    let class = |output: &Value| output["predictions"][0]["class"].clone();
+    assert_eq!(class(&rows[1]["SageMakerOutput"]), class(&of("more/000.jpg.out")));
+    let (code, said) = bench.transform(&["photos", "all", "--assemble"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("this is the work of another transform: output_filter is"),
+        said.contains("this is the work of another transform: join is"),
         "{said}"
     );
 
@@ -266,7 +258,6 @@ fn what_cannot_be_is_refused() {
             &["wrong.json", "out"],
             "wrong.json: item 3: photos/typo.jpg: No such file or directory",
         ),
-        (&["photos", "out", "--output-filter", "class"], "not a JSONPath"),
         (&["photos", "s3://bucket/out"], "--work DIR"),
         (&["photos", "out", "--max-concurrent", "2"], "--script"),
         (

@@ -13,7 +13,7 @@ use stokehold_base::regular;
 use stokehold_objects::{Bucket, Location};
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
 
-use crate::{Filter, TransformError};
+use crate::TransformError;
 
 /// The suffix of files of JSON lines in folders and manifests.
 const LINES: &str = ".jsonl";
@@ -58,19 +58,13 @@ pub(crate) struct Output {
 
 impl Inputs {
     /// Lists the inputs at `input`, a path or the URI of a place in a bucket: an image; a folder of images, of files of
-    /// JSON lines if `split` says so, or of prepared shards; a manifest; or a file of JSON lines. `filter` gives the
-    /// image of a line that is an object.
+    /// JSON lines if `split` says so, or of prepared shards; a manifest; or a file of JSON lines.
     ///
     /// # Errors
     /// There is nothing at `input`; a manifest or a line is not valid, or names a file that is not there; two inputs have
     /// one output.
-    pub fn open(input: &Path, split: Split, filter: &Filter) -> Result<Self, TransformError> {
-        let mut adding = Adding {
-            filter,
-            sources: Vec::new(),
-            groups: Vec::new(),
-            records: 0,
-        };
+    pub fn open(input: &Path, split: Split) -> Result<Self, TransformError> {
+        let mut adding = Adding::default();
         let place = Place::of(input)?;
         match place.is_file() {
             Err(error) => {
@@ -313,14 +307,14 @@ fn text(bytes: Vec<u8>, path: &str) -> Result<String, TransformError> {
 }
 
 /// Inputs that are being listed.
-struct Adding<'a> {
-    filter: &'a Filter,
+#[derive(Default)]
+struct Adding {
     sources: Vec<Arc<dyn Source>>,
     groups: Vec<Group>,
     records: usize,
 }
 
-impl Adding<'_> {
+impl Adding {
     fn add(&mut self, source: Arc<dyn Source>, kind: Kind) {
         let records = self.records..self.records + source.len();
         self.records = records.end;
@@ -441,21 +435,11 @@ impl Adding<'_> {
                     "not JSON, of which each line has to be one value: {error}"
                 ))
             })?;
-            let named = match &record {
-                Value::String(image) => Some(image.clone()),
-                record => match self.filter.of(record) {
-                    Some(Value::String(image)) => Some(image),
-                    _ => None,
-                },
+            let Some(image) = record.as_str().or(record["image"].as_str()) else {
+                let reason = "it names no image; write \"NAME\" or {\"image\": \"NAME\", ..}";
+                return Err(wrong(reason.to_owned()));
             };
-            let Some(image) = named else {
-                let reason = format!(
-                    "it names no image: {} gives no text; another input filter says where the name is",
-                    self.filter
-                );
-                return Err(wrong(reason));
-            };
-            let image = folder.join(&image)?;
+            let image = folder.join(image)?;
             check(&image).map_err(wrong)?;
             images.push(image.path(), 0);
             lines.push(line.to_owned());
@@ -508,8 +492,7 @@ mod tests {
     use super::*;
 
     fn open(path: &Path) -> Result<Inputs, String> {
-        let filter = "$.image".parse().unwrap();
-        Inputs::open(path, Split::None, &filter).map_err(|error| error.to_string())
+        Inputs::open(path, Split::None).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!              ▼  the next part is loaded while the present one is computed
 //!            loader ──► Model: a network of stokehold-train, or processes of a Python script
 //!                          │
-//!                          ▼  record + prediction, filtered
+//!                          ▼  the prediction, or the record with it
 //!                        OUT: one file for each input, or one for all; a folder or a bucket
 //! ```
 //!
@@ -47,7 +47,6 @@
 //! that are done stay.
 
 mod error;
-mod filter;
 mod input;
 mod model;
 mod output;
@@ -56,7 +55,6 @@ mod script;
 mod work;
 
 pub use error::TransformError;
-pub use filter::Filter;
 pub use input::{Inputs, Split};
 pub use model::{Model, Native};
 pub use run::{Done, End, Options, PART_BATCHES, transform};

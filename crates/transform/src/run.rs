@@ -21,7 +21,7 @@ use crate::input::Output;
 use crate::model::{Model, Prediction};
 use crate::output::Outputs;
 use crate::work::{Claim, Claimed, Counts, Work, part_range};
-use crate::{Filter, Inputs, TransformError};
+use crate::{Inputs, TransformError};
 
 /// The batches of a part. A worker that dies loses two parts at most, and a part has some work for each file that it
 /// takes.
@@ -44,8 +44,6 @@ pub struct Options {
     pub assemble: bool,
     /// Put the prediction into the record, as `SageMakerOutput`.
     pub join: bool,
-    /// What of the (joined) prediction is written. Errors are written as they are.
-    pub output_filter: Option<Filter>,
     /// The largest image, bytes; a larger one is an error record. `None` for the loader's limit.
     pub max_payload: Option<u64>,
     /// Images per batch, at least 1.
@@ -56,8 +54,7 @@ pub struct Options {
 
 impl Options {
     /// What has to be equal for a transform to go on.
-    fn describe(&self, inputs: &Inputs) -> [(String, Value); 8] {
-        let filter = self.output_filter.as_ref().map(Filter::to_string);
+    fn describe(&self, inputs: &Inputs) -> [(String, Value); 7] {
         [
             ("format_version", json!(FORMAT_VERSION)),
             ("inputs", json!(format!("{:016x}", inputs.hash()))),
@@ -65,7 +62,6 @@ impl Options {
             ("output", json!(self.output.display().to_string())),
             ("assemble", json!(self.assemble)),
             ("join", json!(self.join)),
-            ("output_filter", json!(filter)),
             ("max_payload", json!(self.max_payload)),
         ]
         .map(|(key, value)| (key.to_owned(), value))
@@ -315,17 +311,10 @@ impl Run<'_> {
 
     /// A record's line, and whether it is an error.
     fn line(&self, record: usize, prediction: Prediction) -> (String, bool) {
-        let mut failed = prediction.is_err();
-        let error = |reason: String| json!({"error": reason});
-        let mut value = prediction.unwrap_or_else(error);
+        let failed = prediction.is_err();
+        let mut value = prediction.unwrap_or_else(|reason| json!({"error": reason}));
         if self.options.join {
             value = joined(self.inputs.record(record), value);
-        }
-        if let (false, Some(filter)) = (failed, &self.options.output_filter) {
-            value = filter.of(&value).unwrap_or_else(|| {
-                failed = true;
-                error(format!("the output filter {filter} selects nothing of it"))
-            });
         }
         (format!("{value}\n"), failed)
     }
