@@ -3,16 +3,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use stokehold_simulate::{Phase, Simulation};
-use stokehold_untested::moto::Moto;
 
 use crate::sagemaker::{BEFORE, Place, said};
+use crate::stub::{Reply, Stub};
 
 /// Each line is Python.
 const THEN: &str = "\
@@ -23,22 +22,20 @@ for line in sys.stdin:
 ";
 
 struct Cloud {
-    moto: Moto,
     place: Place,
 }
 
 impl Cloud {
     /// None, with the reason noted, without moto.
     fn new() -> Option<Self> {
-        let moto = Moto::start(BEFORE, THEN)?;
-        let mut place = Place::new();
-        place.address = moto.address.clone();
-        Some(Self { moto, place })
+        let place = Place::with_moto(BEFORE, THEN)?;
+        Some(Self { place })
     }
 
     fn python(&mut self, line: &str) {
-        writeln!(self.moto.input, "{line}").unwrap();
-        assert_eq!(self.moto.lines.next().unwrap().unwrap(), "done", "{line}");
+        let moto = self.place.moto.as_mut().unwrap();
+        writeln!(moto.input, "{line}").unwrap();
+        assert_eq!(moto.lines.next().unwrap().unwrap(), "done", "{line}");
     }
 
     fn put(&mut self, key: &str, path: &Path) {
@@ -54,69 +51,16 @@ impl Cloud {
     }
 }
 
-/// SageMaker, as far as it describes one job and changes its profiler.
-struct Describes {
-    address: String,
-    job: Arc<Mutex<Value>>,
-    updates: Arc<Mutex<Vec<Value>>>,
-}
-
-impl Describes {
-    fn new(job: Value) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
-        let (job, updates) = (Arc::new(Mutex::new(job)), Arc::new(Mutex::new(Vec::new())));
-        let (of, to) = (Arc::clone(&job), Arc::clone(&updates));
-        std::thread::spawn(move || {
-            for connection in listener.incoming().map_while(Result::ok) {
-                answer(connection, &of, &to);
-            }
-        });
-        Self {
-            address,
-            job,
-            updates,
-        }
-    }
-}
-
-fn answer(mut connection: TcpStream, job: &Mutex<Value>, updates: &Mutex<Vec<Value>>) {
-    let mut reader = BufReader::new(connection.try_clone().unwrap());
-    let (mut operation, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        let lower = line.to_ascii_lowercase();
-        if let Some(value) = lower.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        if lower.starts_with("x-amz-target:") {
-            operation = line.trim_end().rsplit('.').next().unwrap().to_owned();
-        }
-        if line.trim_end().is_empty() {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    let answer = match operation.as_str() {
-        "DescribeTrainingJob" => job.lock().unwrap().clone(),
-        "UpdateTrainingJob" => {
-            updates
-                .lock()
-                .unwrap()
-                .push(serde_json::from_slice(&body).unwrap());
-            json!({"TrainingJobArn": "arn"})
-        }
+/// SageMaker, as far as it describes one job, which is returned to be changed, and changes its profiler.
+fn describes(job: Value) -> (Stub, Arc<Mutex<Value>>) {
+    let job = Arc::new(Mutex::new(job));
+    let now = Arc::clone(&job);
+    let stub = Stub::start(move |request, _| match &request.operation[..] {
+        "DescribeTrainingJob" => Reply::Json(200, now.lock().unwrap().clone()),
+        "UpdateTrainingJob" => Reply::Json(200, json!({"TrainingJobArn": "arn"})),
         other => panic!("{other}"),
-    };
-    let text = answer.to_string();
-    // The client may be gone.
-    let _ = write!(
-        connection,
-        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
-        text.len()
-    );
+    });
+    (stub, job)
 }
 
 fn described(status: &str) -> Value {
@@ -274,25 +218,6 @@ fn what_cannot_be_imported_is_wrong_usage() {
     }
 }
 
-#[test]
-fn a_dry_run_says_what_it_costs_at_most() {
-    let place = Place::new();
-    let run = |file: &str| {
-        let output = place.job(&["run", file, "--on", "sagemaker", "--dry-run"]);
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        String::from_utf8(output.stderr).unwrap()
-    };
-    assert!(run("job.toml").contains("note: no estimate of the cost: [sagemaker] price = .."));
-    let text = fs::read_to_string(place.dir.path().join("job.toml")).unwrap();
-    let text = text.replace("[sagemaker]\n", "[sagemaker]\nprice = 1.5\n");
-    fs::write(place.dir.path().join("priced.toml"), text).unwrap();
-    let says = run("priced.toml");
-    assert!(
-        says.contains("cost: at most 36.00: 1 ml.g5.xlarge at 1.5 an hour each"),
-        "{says}"
-    );
-}
-
 /// A command that runs, and the lines of its standard error.
 struct Running {
     child: Child,
@@ -322,7 +247,7 @@ impl Drop for Running {
 #[test]
 fn a_report_follows_a_job_to_its_end() {
     let Some(mut cloud) = Cloud::new() else { return };
-    let sagemaker = Describes::new(described("InProgress"));
+    let (sagemaker, job) = describes(described("InProgress"));
     let run = cloud.dir().join("run");
     let simulation = Simulation {
         seconds: 150.0,
@@ -385,7 +310,7 @@ fn a_report_follows_a_job_to_its_end() {
     cloud.put(&format!("out/flowers-1/{last}"), &run.join(last));
     let line = following.says("new objects");
     assert_eq!(new_objects(&line), 1, "{line}");
-    *sagemaker.job.lock().unwrap() = described("Completed");
+    *job.lock().unwrap() = described("Completed");
     let mut out = String::new();
     following
         .child
@@ -416,7 +341,7 @@ fn a_report_follows_a_job_to_its_end() {
     assert_eq!(facts["runs"][0]["findings"], other["runs"][0]["findings"]);
     let mut off = described("Completed");
     off.as_object_mut().unwrap().remove("ProfilerConfig");
-    *sagemaker.job.lock().unwrap() = off;
+    *job.lock().unwrap() = off;
     let unrecorded = once.output().unwrap();
     assert_eq!(unrecorded.status.code(), Some(2), "{}", said(&unrecorded));
     assert!(
@@ -445,7 +370,7 @@ fn find(folder: &Path, root: &Path, names: &mut Vec<String>) {
 #[test]
 fn the_profiler_of_a_job_is_switched() {
     let mut place = Place::new();
-    let sagemaker = Describes::new(described("InProgress"));
+    let (sagemaker, job) = describes(described("InProgress"));
     place.address = sagemaker.address.clone();
     let at = ["--on", "sagemaker"];
     for (args, wanted) in [
@@ -461,7 +386,7 @@ fn the_profiler_of_a_job_is_switched() {
     ] {
         let output = place.job(&[&["profiler", "flowers-1"], args, &at].concat());
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
-        let update = sagemaker.updates.lock().unwrap().pop().unwrap();
+        let update = sagemaker.requests.lock().unwrap().pop().unwrap().body;
         assert_eq!(
             update,
             json!({"TrainingJobName": "flowers-1", "ProfilerConfig": wanted})
@@ -480,7 +405,7 @@ fn the_profiler_of_a_job_is_switched() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
         assert!(said(&output).contains(says), "{args:?}: {}", said(&output));
     }
-    *sagemaker.job.lock().unwrap() = described("Completed");
+    *job.lock().unwrap() = described("Completed");
     let ended = place.job(&["profiler", "flowers-1", "off", "--on", "sagemaker"]);
     assert_eq!(ended.status.code(), Some(2), "{}", said(&ended));
     assert!(
@@ -488,7 +413,7 @@ fn the_profiler_of_a_job_is_switched() {
         "{}",
         said(&ended)
     );
-    assert!(sagemaker.updates.lock().unwrap().is_empty());
+    assert!(!sagemaker.operations().contains(&"UpdateTrainingJob".to_owned()));
 
     // The same words for a job of this machine.
     let missing = place.job(&["profiler", "nobody", "off"]);

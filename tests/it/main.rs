@@ -52,6 +52,11 @@ mod slurm;
 mod spot;
 #[cfg(feature = "full")]
 mod storage;
+// What the tests of the crate need, and these do not.
+#[cfg(feature = "full")]
+#[allow(dead_code)]
+#[path = "../../crates/sagemaker/tests/it/stub.rs"]
+mod stub;
 #[cfg(feature = "full")]
 mod studio;
 mod top;

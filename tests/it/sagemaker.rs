@@ -35,7 +35,7 @@ pub struct Place {
     pub dir: TempDir,
     /// SageMaker's address; nothing listens there without moto.
     pub address: String,
-    _moto: Option<Moto>,
+    pub moto: Option<Moto>,
 }
 
 /// A bucket, and a line in the log of the job's first machine.
@@ -56,16 +56,16 @@ impl Place {
         Self {
             dir,
             address: "http://127.0.0.1:1".to_owned(),
-            _moto: None,
+            moto: None,
         }
     }
 
-    /// None, with the reason noted, without moto.
-    fn with_moto() -> Option<Self> {
-        let moto = Moto::start(BEFORE, "sys.stdin.read()")?;
+    /// With moto, which runs `before` before it listens, and `then` from then on. None, with the reason noted, without moto.
+    pub fn with_moto(before: &str, then: &str) -> Option<Self> {
+        let moto = Moto::start(before, then)?;
         let mut place = Self::new();
         place.address = moto.address.clone();
-        place._moto = Some(moto);
+        place.moto = Some(moto);
         Some(place)
     }
 
@@ -133,9 +133,18 @@ fn a_dry_run_prints_the_request_and_sends_nothing() {
         "note: stop-seconds has no counterpart",
         "note: channel train: ",
         "nothing is sent",
+        "note: no estimate of the cost: [sagemaker] price = ..",
     ] {
         assert!(said.contains(says), "{said}");
     }
+    let priced = JOB.replace("[sagemaker]\n", "[sagemaker]\nprice = 1.5\n");
+    fs::write(place.dir.path().join("priced.toml"), priced).unwrap();
+    let output = place.job(&["run", "priced.toml", "--on", "sagemaker", "--dry-run"]);
+    assert!(
+        self::said(&output).contains("cost: at most 36.00: 1 ml.g5.xlarge at 1.5 an hour each"),
+        "{}",
+        self::said(&output)
+    );
     assert!(
         !Path::new(&place.dir.path().join("jobs")).exists(),
         "nothing is kept here"
@@ -143,52 +152,26 @@ fn a_dry_run_prints_the_request_and_sends_nothing() {
 }
 
 #[test]
-fn secrets_are_refused_and_hidden_files_are_named_before_anything_is_sent() {
+fn secrets_are_refused_before_anything_is_sent() {
     let place = Place::new();
+    fs::write(place.dir.path().join("src/.env"), "TOKEN=x").unwrap();
     // Nothing listens at the address: a request would end with 1, and not with 2.
-    for args in [
-        &["--hyperparameter", "hf_token=my-own-secret"][..],
-        &[
-            "--hyperparameter",
-            "db=postgres://me:my-own-secret@host/db",
-            "--dry-run",
-        ],
-    ] {
-        let output = place.job(&[&["run", "job.toml", "--on", "sagemaker"], args].concat());
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(
-            said.contains("looks like a secret") && said.contains("HyperParameters."),
-            "{said}"
-        );
-        assert!(!said.contains("my-own-secret"), "{said}");
-    }
-    let tagged = format!("{JOB}[sagemaker.tags]\napi-key = \"my-own-secret\"\n");
-    fs::write(place.dir.path().join("tagged.toml"), tagged).unwrap();
-    let output = place.job(&["run", "tagged.toml", "--on", "sagemaker"]);
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let secret = ["--hyperparameter", "hf_token=my-own-secret"];
+    let output = place.job(&[&["run", "job.toml", "--on", "sagemaker"], &secret[..]].concat());
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(
-        said(&output).contains("Tags.api-key: looks like a secret"),
+        text.contains("HyperParameters.hf_token: looks like a secret"),
+        "{text}"
+    );
+    assert!(!text.contains("my-own-secret"), "{text}");
+    let output = place.job(&["run", "job.toml", "--on", "sagemaker", "--dry-run"]);
+    assert!(
+        said(&output)
+            .contains("note: hidden files and caches of source-dir are not uploaded, 1 in all: .env"),
         "{}",
         said(&output)
     );
-    assert!(!said(&output).contains("my-own-secret"), "{}", said(&output));
-
-    fs::write(place.dir.path().join("src/.env"), "TOKEN=x").unwrap();
-    for args in [&["--dry-run"][..], &[]] {
-        let output = place.job(&[&["run", "job.toml", "--on", "sagemaker"], args].concat());
-        assert!(
-            said(&output)
-                .contains("note: hidden files and caches of source-dir are not uploaded, 1 in all: .env"),
-            "{}",
-            said(&output)
-        );
-        // Without --dry-run the name cannot be asked for.
-        assert_eq!(output.status.success(), !args.is_empty(), "{}", said(&output));
-        if args.is_empty() {
-            break;
-        }
-    }
 }
 
 #[test]
@@ -233,7 +216,9 @@ fn what_cannot_be_asked_of_sagemaker_is_wrong_usage() {
 
 #[test]
 fn moto_runs_the_job_and_the_commands_show_it() {
-    let Some(place) = Place::with_moto() else { return };
+    let Some(place) = Place::with_moto(BEFORE, "sys.stdin.read()") else {
+        return;
+    };
     let output = place.job(&["run", "job.toml", "--on", "sagemaker"]);
     let said_by_run = said(&output);
     assert_eq!(output.status.code(), Some(0), "{said_by_run}");

@@ -1,10 +1,5 @@
 //! Following a job on SageMaker and waiting for it: Ctrl-C, and a token that expires. A server of the test is SageMaker.
 
-// What the tests of the crate need, and these do not.
-#[allow(dead_code)]
-#[path = "../../crates/sagemaker/tests/it/stub.rs"]
-mod stub;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use stub::{Reply, Stub};
+use crate::stub::{self, Reply, Stub};
 
 const JOB: &str = r#"
 name = "flowers-1"

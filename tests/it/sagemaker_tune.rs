@@ -1,11 +1,11 @@
 //! Studies on SageMaker: the command line, and moto as SageMaker.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
-use stokehold_untested::moto::Moto;
-use tempfile::TempDir;
+
+use crate::sagemaker::{Place, said};
 
 const STUDY: &str = r#"
 [study]
@@ -58,85 +58,44 @@ threading.Thread(target=write, daemon=True).start()
 sys.stdin.read()
 ";
 
-struct Place {
-    dir: TempDir,
-    address: String,
-    _moto: Option<Moto>,
+/// A study in a folder; with moto, or None, with the reason noted, without it.
+fn study(is_moto: bool) -> Option<Place> {
+    let place = match is_moto {
+        true => Place::with_moto(BEFORE, THEN)?,
+        false => Place::new(),
+    };
+    fs::write(place.dir.path().join("train.py"), "print('loss=1')").unwrap();
+    fs::write(place.dir.path().join("tune.toml"), STUDY).unwrap();
+    Some(place)
 }
 
-impl Place {
-    fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        fs::write(dir.path().join("train.py"), "print('loss=1')").unwrap();
-        fs::write(dir.path().join("tune.toml"), STUDY).unwrap();
-        Self {
-            dir,
-            address: "http://127.0.0.1:1".to_owned(),
-            _moto: None,
-        }
-    }
-
-    fn with_moto() -> Option<Self> {
-        let moto = Moto::start(BEFORE, THEN)?;
-        let mut place = Self::new();
-        place.address = moto.address.clone();
-        place._moto = Some(moto);
-        Some(place)
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
-        for variable in [
-            "AWS_ENDPOINT_URL_SAGEMAKER",
-            "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
-            "AWS_SESSION_TOKEN",
-        ] {
-            command.env_remove(variable);
-        }
-        command
-            .current_dir(self.dir.path())
-            .env("AWS_ENDPOINT_URL", &self.address)
-            .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-            .env("AWS_SECRET_ACCESS_KEY", "a-secret-of-the-test")
-            .env("AWS_REGION", "eu-west-1")
-            .args(args)
-            .output()
-            .unwrap()
-    }
-
-    /// What it printed on standard output; it has to succeed.
-    fn fine(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
-        String::from_utf8(output.stdout).unwrap()
-    }
+fn ended(place: &Place, args: &[&str]) -> Output {
+    place.stokehold().args(args).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
-    format!(
-        "{:?}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
+/// What a command printed on standard output; it has to succeed.
+fn fine(place: &Place, args: &[&str]) -> String {
+    let output = ended(place, args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn dry_runs_of_a_study_print_requests_and_send_nothing() {
-    let place = Place::new();
+    let place = study(false).unwrap();
     let run = ["tune", "run", "tune.toml", "--on", "sagemaker", "--dry-run"];
-    let output = place.run(&run);
+    let output = ended(&place, &run);
     let request: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(request["HyperParameters"]["level"], "3");
     assert_eq!(request["Environment"]["HF_TOKEN"], "(hidden)");
-    let said = said(&output);
+    let text = said(&output);
     assert!(
-        said.contains("the first of up to 3 training jobs, 2 at once, in eu-west-1"),
-        "{said}"
+        text.contains("the first of up to 3 training jobs, 2 at once, in eu-west-1"),
+        "{text}"
     );
     assert!(
-        said.contains("note: no estimate of the cost: [sagemaker] price = .."),
-        "{said}"
+        text.contains("note: no estimate of the cost: [sagemaker] price = .."),
+        "{text}"
     );
     fs::write(
         place.dir.path().join("priced.toml"),
@@ -146,20 +105,20 @@ fn dry_runs_of_a_study_print_requests_and_send_nothing() {
     )
     .unwrap();
     let priced = ["tune", "run", "priced.toml", "--on", "sagemaker", "--dry-run"];
-    let said = self::said(&place.run(&priced));
+    let text = said(&ended(&place, &priced));
     // A grid of three.
     for says in [
         "cost: at most 108.00: 3 jobs, each of 1 ml.g5.xlarge at 1.5 an hour each, for max-run-seconds = 86400 s",
         "that is every trial to its longest time",
     ] {
-        assert!(said.contains(says), "{says}: {said}");
+        assert!(text.contains(says), "{says}: {text}");
     }
     assert!(!place.dir.path().join("tune.study").exists());
 }
 
 #[test]
 fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
-    let place = Place::new();
+    let place = study(false).unwrap();
     let timeline = STUDY.replace("[[job.metrics]]\nname = \"loss\"\nregex = 'loss=([0-9.]+)'\n", "");
     fs::write(
         place.dir.path().join("timeline.toml"),
@@ -184,7 +143,7 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
         ),
         (&["tune", "resume", "tune.toml"], "there is no study"),
     ] {
-        let output = place.run(&[args, &there].concat());
+        let output = ended(&place, &[args, &there].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
         assert!(said(&output).contains(says), "{args:?}: {}", said(&output));
     }
@@ -206,7 +165,7 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
             "--region is for --on sagemaker",
         ),
     ] {
-        let output = place.run(args);
+        let output = ended(&place, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
         assert!(said(&output).contains(says), "{args:?}: {}", said(&output));
     }
@@ -215,8 +174,8 @@ fn what_cannot_be_asked_of_a_study_on_sagemaker_is_wrong_usage() {
 
 #[test]
 fn moto_runs_a_study_and_its_folder_is_as_any_studys() {
-    let Some(place) = Place::with_moto() else { return };
-    let output = place.run(&["tune", "run", "tune.toml", "--on", "sagemaker"]);
+    let Some(place) = study(true) else { return };
+    let output = ended(&place, &["tune", "run", "tune.toml", "--on", "sagemaker"]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     for says in [
@@ -231,35 +190,34 @@ fn moto_runs_a_study_and_its_folder_is_as_any_studys() {
         !text.contains("my-own-secret") && !text.contains("a-secret-of-the-test"),
         "{text}"
     );
-    let all: Value = serde_json::from_str(&place.fine(&["tune", "export", "tune.toml", "--json"])).unwrap();
+    let all: Value = serde_json::from_str(&fine(&place, &["tune", "export", "tune.toml", "--json"])).unwrap();
     let trials = all["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 3, "{all:#}");
-    assert!(
-        place
-            .fine(&["tune", "status", "tune.toml"])
-            .contains("3 of 3 jobs: 3 completed")
-    );
-    place.fine(&["tune", "report", "tune.toml"]);
+    assert!(fine(&place, &["tune", "status", "tune.toml"]).contains("3 of 3 jobs: 3 completed"));
+    fine(&place, &["tune", "report", "tune.toml"]);
     let listed: Value =
-        serde_json::from_str(&place.fine(&["job", "list", "--json", "--on", "sagemaker"])).unwrap();
+        serde_json::from_str(&fine(&place, &["job", "list", "--json", "--on", "sagemaker"])).unwrap();
     assert_eq!(listed.as_array().unwrap().len(), 3, "{listed:#}");
 
-    let here = place.run(&["tune", "resume", "tune.toml", "--max-jobs", "4"]);
+    let here = ended(&place, &["tune", "resume", "tune.toml", "--max-jobs", "4"]);
     assert_eq!(here.status.code(), Some(2), "{}", said(&here));
     assert!(said(&here).contains("add --on sagemaker"), "{}", said(&here));
-    let elsewhere = place.run(&[
-        "tune",
-        "resume",
-        "tune.toml",
-        "--on",
-        "sagemaker",
-        "--region",
-        "eu-west-2",
-    ]);
+    let elsewhere = ended(
+        &place,
+        &[
+            "tune",
+            "resume",
+            "tune.toml",
+            "--on",
+            "sagemaker",
+            "--region",
+            "eu-west-2",
+        ],
+    );
     assert!(
         said(&elsewhere).contains("are in eu-west-1, not in eu-west-2"),
         "{}",
         said(&elsewhere)
     );
-    place.fine(&["tune", "resume", "tune.toml", "--on", "sagemaker"]);
+    fine(&place, &["tune", "resume", "tune.toml", "--on", "sagemaker"]);
 }

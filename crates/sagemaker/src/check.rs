@@ -197,11 +197,7 @@ impl CreateTrainingJob {
 }
 
 /// The error names the member and the reason, where it is not right.
-fn require(
-    is_right: bool,
-    member: &str,
-    reason: impl FnOnce() -> String,
-) -> Result<(), RequestError> {
+fn require(is_right: bool, member: &str, reason: impl FnOnce() -> String) -> Result<(), RequestError> {
     if is_right {
         return Ok(());
     }

@@ -586,16 +586,8 @@ impl Client {
             if is_refused || !pace.pause(operation, &reason) {
                 let (name, region) = (name.clone(), self.region.clone());
                 return Err(match is_unclear || is_lost {
-                    true => SageMakerError::Unclear {
-                        name,
-                        region,
-                        reason,
-                    },
-                    false => SageMakerError::NotCreated {
-                        name,
-                        region,
-                        reason,
-                    },
+                    true => SageMakerError::Unclear { name, region, reason },
+                    false => SageMakerError::NotCreated { name, region, reason },
                 });
             }
         }

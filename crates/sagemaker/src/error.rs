@@ -91,7 +91,8 @@ pub enum SageMakerError {
     /// The request may have arrived, and the service could not be asked whether it did.
     #[error(
         "whether training job {name} was created in {region} is not known: {reason}; {} if it was; to try again, give the same \
-         name: there is never a second one of it", followed(name, region)
+         name: there is never a second one of it",
+        followed(name, region)
     )]
     Unclear {
         /// The job.

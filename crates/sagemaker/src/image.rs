@@ -189,3 +189,112 @@ fn processor(machine: &str) -> Option<&'static str> {
         _ => Some("cpu"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stokehold_base::fault::Fault;
+
+    /// The image for a type of machine, a framework, its version, a Python and a region.
+    fn image_of(words: &str, launch: Distribution) -> Result<String, SageMakerError> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let [machine, framework, version, python, region] = words[..] else {
+            panic!("{words:?}")
+        };
+        let section = OnSageMaker {
+            framework: Some(match framework {
+                "pytorch" => Framework::Pytorch,
+                _ => Framework::Tensorflow,
+            }),
+            framework_version: Some(version.to_owned()),
+            python_version: Some(python.to_owned()),
+            ..crate::import::section()
+        };
+        image(&section, region, &[machine], launch)
+    }
+
+    /// The answers are those of `image_uris.retrieve` of SageMaker's Python SDK 2.257.7.
+    #[test]
+    fn images_are_those_of_sagemakers_sdk() {
+        const IMAGES: &str = "\
+            ml.m5.large     pytorch    2.6.0  py312 us-east-1      763104351884 com    pytorch-training:2.6.0-cpu-py312
+            ml.p4d.24xlarge pytorch    2.6.0  py312 us-west-1      763104351884 com    pytorch-training:2.6.0-gpu-py312
+            ml.g4dn.xlarge  tensorflow 2.6.0  py312 af-south-1     626614931356 com    tensorflow-training:2.6.0-gpu-py312
+            ml.c5.xlarge    pytorch    2.6.0  py312 cn-north-1     727897471807 com.cn pytorch-training:2.6.0-cpu-py312
+            ml.g5.xlarge    pytorch    2.8.0  py312 ap-southeast-6 633930458069 com    pytorch-training:2.8.0-gpu-py312
+            ml.gr6.4xlarge  pytorch    1.2.0  py2   us-east-1      763104351884 com    pytorch-training:1.2.0-gpu-py2
+            ml.z1d.large    tensorflow 1.15.5 py37  us-gov-west-1  442386744353 com    tensorflow-training:1.15.5-cpu-py37";
+        for line in IMAGES.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (asked, wanted) = words.split_at(5);
+            let [account, end, name] = wanted else {
+                panic!("{line}")
+            };
+            let found = image_of(&asked.join(" "), Distribution::None).unwrap();
+            let region = asked[4];
+            assert_eq!(
+                found,
+                format!("{account}.dkr.ecr.{region}.amazonaws.{end}/{name}")
+            );
+        }
+    }
+
+    /// As `image_uris.retrieve` with `distribution={"smdistributed": ..}` answers.
+    #[test]
+    fn old_images_for_smdistributed_have_names_of_their_own() {
+        for (version, wanted) in [
+            ("1.6.0", "pytorch-training:1.6.0-gpu-py36-cu110-ubuntu18.04"),
+            ("1.8.1", "pytorch-training:1.8.1-gpu-py36"),
+        ] {
+            let words = format!("ml.p4d.24xlarge pytorch {version} py36 us-east-1");
+            let image = image_of(&words, Distribution::Smdistributed).unwrap();
+            assert!(image.ends_with(wanted), "{image}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_derived_is_asked_for() {
+        const REFUSED: &str = "\
+            ml.g5.xlarge   pytorch    2.8.0   py312 us-iso-east-1 => in us-iso-east-1 is not known here; give image
+            ml.g5.xlarge   pytorch    2.8.0   py312 mars-north-1  => in mars-north-1 is not known here; give image
+            ml.inf1.xlarge pytorch    2.8.0   py312 us-east-1     => images for ml.inf1.xlarge are not known
+            ml.trn1.large  pytorch    2.8.0   py312 us-east-1     => images for ml.trn1.large are not known
+            ml.c6gn.xlarge pytorch    2.8.0   py312 us-east-1     => images for ml.c6gn.xlarge are not known
+            ml.g5.xlarge   pytorch    1.1.0   py312 us-east-1     => take 1.2.0 or a newer one
+            ml.g5.xlarge   tensorflow 1.13.1  py312 us-east-1     => take 1.14.0 or a newer one
+            ml.g5.xlarge   pytorch    2.6     py312 us-east-1     => is no whole version
+            ml.g5.xlarge   pytorch    2.+8.0  py312 us-east-1     => is no whole version
+            ml.g5.xlarge   pytorch    2.8.0.1 py312 us-east-1     => is no whole version
+            ml.g5.xlarge   pytorch    99999999999.8.0 py312 us-east-1 => is no whole version
+            ml.g5.xlarge   pytorch    2.6.0   3.12  us-east-1     => python-version = \"3.12\" is no Python";
+        for line in REFUSED.lines() {
+            let (words, says) = line.split_once(" => ").unwrap();
+            let error = image_of(words, Distribution::None).unwrap_err();
+            assert!(error.is_input() && error.to_string().contains(says), "{error}");
+        }
+    }
+
+    /// What SageMaker says of one: "Cross region ECR image pulls are not allowed".
+    #[test]
+    fn an_image_in_another_regions_registry_is_refused() {
+        for image in [
+            "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+            "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com/a/b@sha256:00",
+            "registry.example/train:1",
+            "train",
+        ] {
+            image_is_of(image, "us-east-1").unwrap();
+            let refused = image_is_of(image, "eu-west-1").map_err(|error| error.to_string());
+            match image.contains(".us-east-1.") {
+                true => {
+                    let said = refused.unwrap_err();
+                    assert!(
+                        said.contains("the registry of us-east-1") && said.contains("eu-west-1"),
+                        "{said}"
+                    );
+                }
+                false => refused.unwrap(),
+            }
+        }
+    }
+}

@@ -85,8 +85,6 @@ struct Draft {
     job: Job,
     /// Whether the job's entry point is known; if not, its key is a comment.
     has_entry_point: bool,
-    /// The region, if it is known.
-    region: Option<String>,
     /// The first lines.
     heading: Vec<String>,
     remarks: Vec<(Part, String)>,
@@ -101,7 +99,6 @@ impl Draft {
         Self {
             job,
             has_entry_point: false,
-            region: None,
             heading: Vec::new(),
             remarks: Vec::new(),
             lost: Vec::new(),
@@ -221,17 +218,15 @@ impl Draft {
         text += &self.comments(Part::Top);
         for (part, name, value) in sections {
             let comments = self.comments(part);
-            let has_keys = value.is_some();
-            let body = value.map_or_else(String::new, |value| {
-                let table = Table::from_iter([(name.to_owned(), value)]);
-                toml::to_string(&table).unwrap_or_default()
-            });
-            if !has_keys && comments.is_empty() {
+            if value.is_none() && comments.is_empty() {
                 continue;
             }
             text.push('\n');
             text += &comments;
-            text += &body;
+            if let Some(value) = value {
+                let table = Table::from_iter([(name.to_owned(), value)]);
+                text += &toml::to_string(&table).unwrap_or_default();
+            }
         }
         text
     }
@@ -260,7 +255,9 @@ impl Draft {
         };
         here.extend(job.check().err().map(|error| error.to_string()));
         // Any region will do for the rest.
-        let region = self.region.as_deref().unwrap_or("us-east-1");
+        let section = self.job.sagemaker.as_ref();
+        let region = section.and_then(|section| section.region.as_deref());
+        let region = region.unwrap_or("us-east-1");
         let there = Plan::new(&job, "imported", region).err();
         (here, there.map(|error| format!("on SageMaker: {error}")))
     }

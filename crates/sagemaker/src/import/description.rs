@@ -186,12 +186,8 @@ fn head(draft: &mut Draft, name: &str, description: &Value) {
     let text = |pointer: &str| description.pointer(pointer).and_then(Value::as_str);
     let arn = text("/TrainingJobArn").unwrap_or_default();
     // arn:aws:sagemaker:REGION:ACCOUNT:training-job/NAME
-    draft.region = arn
-        .split(':')
-        .nth(3)
-        .filter(|region| !region.is_empty())
-        .map(str::to_owned);
-    draft.sagemaker().region = draft.region.clone();
+    let region = arn.split(':').nth(3).filter(|region| !region.is_empty());
+    draft.sagemaker().region = region.map(str::to_owned);
     draft.heading.push(format!("Imported from SageMaker: {arn}"));
     if let Some(status) = text("/TrainingJobStatus") {
         draft.heading.push(format!("It is {status} there."));
@@ -470,8 +466,9 @@ fn time(draft: &mut Draft, members: &mut Members) {
     let wait = time.number("MaxWaitTimeInSeconds");
     if is_spot {
         if let Some(wait) = wait.filter(|wait| *wait < run) {
-            let text =
-                format!("max-wait-seconds was {wait}; it has the run in it, so it is at least max-run-seconds");
+            let text = format!(
+                "max-wait-seconds was {wait}; it has the run in it, so it is at least max-run-seconds"
+            );
             draft.remark(Part::Spot, text);
         }
         draft.spot().max_wait_seconds = wait.map(|wait| wait.max(run));

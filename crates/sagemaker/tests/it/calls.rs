@@ -477,6 +477,8 @@ fn credentials_that_expire_are_looked_for_again_where_they_were_found() {
         found.to_string().contains("is expired (ExpiredTokenException)"),
         "{found}"
     );
+    let found = client.create(&small()).unwrap_err();
+    assert!(matches!(found, SageMakerError::Denied { .. }), "{found}");
     write("the-second-token");
     client.describe("flowers-1").unwrap();
 }

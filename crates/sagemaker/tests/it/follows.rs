@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
-use stokehold_sagemaker::{JobStatus, News, SageMakerError, follow};
+use stokehold_sagemaker::{Client, JobStatus, News, SageMakerError, follow};
 
 use crate::stub::{Reply, Request, Stub};
 
@@ -66,9 +66,12 @@ fn page(request: &Request, lines: &[&str]) -> Reply {
 }
 
 fn told(stub: &Stub, stop: &AtomicBool) -> (Vec<String>, Result<JobStatus, SageMakerError>) {
+    told_by(&stub.client(Duration::from_secs(2)), stop)
+}
+
+fn told_by(client: &Client, stop: &AtomicBool) -> (Vec<String>, Result<JobStatus, SageMakerError>) {
     let told = Mutex::new(Vec::new());
-    let client = stub.client(Duration::from_secs(2));
-    let end = follow(&client, "flowers-1", LOOK, stop, &mut |news| {
+    let end = follow(client, "flowers-1", LOOK, stop, &mut |news| {
         told.lock().unwrap().push(match news {
             News::State(job) => format!("({})", job.secondary_status),
             News::Line(line) => line.text.clone(),
@@ -221,4 +224,25 @@ fn following_ends_when_it_is_told_to() {
     });
     let (_, end) = told(&stub, &STOP);
     assert_eq!(end.unwrap(), JobStatus::InProgress);
+}
+
+#[test]
+fn throttling_loses_nothing() {
+    let stub = Stub::start(move |request, before| {
+        // Every second request of each kind.
+        if before % 2 == 0 {
+            let code = json!({"__type": "ThrottlingException", "message": "Rate exceeded"});
+            return Reply::Json(400, code);
+        }
+        match request.operation.as_str() {
+            "DescribeTrainingJob" if before < 6 => Reply::Json(200, described(&["Training"])),
+            "DescribeTrainingJob" => Reply::Json(200, described(&["Training", "Completed"])),
+            "DescribeLogStreams" => streams(),
+            _ => page(request, &["a", "b", "c"]),
+        }
+    });
+    let client = stub.client(Duration::from_secs(20));
+    let (told, end) = told_by(&client, &AtomicBool::new(false));
+    assert_eq!(end.unwrap(), JobStatus::Completed);
+    assert_eq!(told, ["(Training)", "a", "b", "c", "(Completed)"]);
 }

@@ -7,15 +7,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
 use stokehold_jobs::{Job, decode_hyperparameter};
-use stokehold_sagemaker::{
-    Channel, CompressionType, CreateTrainingJob, DataSource, Distribution, FileSystemAccess,
-    FileSystemDataSource, FileSystemType, Imported, InputMode, InstanceGroup,
-    MetricDefinition, Plan, ProfilerConfig, RecordWrapper, S3DataSource, S3DataType, ShuffleConfig, Tag,
-    encode_hyperparameters,
-};
+use stokehold_sagemaker::{CreateTrainingJob, DataSource, Imported, InputMode, Tag};
 
 use crate::moto::Moto;
-use crate::plans::PUBLISHED;
+use crate::requests::folders;
 use crate::{small, values};
 
 const ARN: &str = "arn:aws:sagemaker:eu-west-1:123456789012:training-job/flowers-1";
@@ -55,21 +50,19 @@ fn job(text: &str) -> Job {
     job
 }
 
-fn planned(text: &str, name: &str) -> CreateTrainingJob {
-    let plan = Plan::new(&job(text), name, "eu-west-1");
+fn planned(text: &str) -> CreateTrainingJob {
+    let plan = crate::planned_text(text);
     plan.unwrap_or_else(|error| panic!("{error}\n{text}")).request
 }
 
 #[test]
 fn a_job_of_ours_comes_back_as_the_same_request() {
-    let before = Plan::new(&job(PUBLISHED), "resnet-1", "eu-west-1")
-        .unwrap()
-        .request;
+    let before = crate::request("full");
     let imported = imported(&before);
     assert_eq!(imported.problems, [""; 0], "{}", imported.text);
-    assert_eq!(planned(&imported.text, "resnet-1"), before, "{}", imported.text);
+    assert_eq!(planned(&imported.text), before, "{}", imported.text);
     for says in [
-        "# name = \"resnet-1\"",
+        "# name = \"flowers-1\"",
         "# It is Completed there.",
         "# Its model: s3://bucket/out/flowers-1/output/model.tar.gz",
         "# checkpoints: a job with this place goes on",
@@ -81,29 +74,16 @@ fn a_job_of_ours_comes_back_as_the_same_request() {
 }
 
 #[test]
-fn a_cluster_of_several_types_comes_back() {
-    let mut before = script_job();
-    before.resource_config.instance_type.clear();
-    before.resource_config.instance_count = 0;
-    before.resource_config.instance_groups = vec![group("loaders", 3), group("trainers", 1)];
-    let mut shared = bucket("shared", InputMode::File);
-    if let DataSource::S3DataSource(objects) = &mut shared.data_source {
-        objects.instance_group_names = vec!["trainers".into()];
-    }
-    before.input_data_config = vec![bucket("all", InputMode::FastFile), shared];
-    before.check().unwrap();
-    let imported = imported(&before);
+fn a_cluster_of_several_types_has_as_many_instances_here() {
+    let imported = imported(&crate::request("groups"));
     assert_eq!(imported.problems, [""; 0], "{}", imported.text);
     let job = job(&imported.text);
     assert_eq!((job.instances, job.instance_type.as_str()), (4, "ml.c5.xlarge"));
-    let after = planned(&imported.text, "flowers-1");
-    assert_eq!(after.resource_config, before.resource_config);
-    assert_eq!(after.input_data_config, before.input_data_config);
 }
 
 #[test]
 fn what_has_no_counterpart_is_a_comment() {
-    let (mut answer, _) = description(&script_job());
+    let (mut answer, _) = description(&crate::request("small"));
     let more = json!({
         "AlgorithmSpecification": {"TrainingImage": "registry/train:1", "TrainingInputMode": "File",
             "ContainerEntrypoint": ["python", "x.py"], "EnableSageMakerMetricsTimeSeries": true,
@@ -217,14 +197,14 @@ fn a_job_whose_image_is_the_program_says_what_to_do() {
     );
     // As somebody does it.
     let done = format!("entry-point = \"x.py\"\n{}", imported.text);
-    let mut after = planned(&done, "flowers-1");
+    let mut after = planned(&done);
     assert_eq!(
         after.hyper_parameters.remove("sagemaker_program").unwrap(),
         "\"x.py\""
     );
     assert_eq!(after.resource_config, small().resource_config);
     // What is missing for SageMaker alone.
-    let (mut answer, tags) = description(&script_job());
+    let (mut answer, tags) = description(&crate::request("small"));
     let algorithm = answer["AlgorithmSpecification"].as_object_mut().unwrap();
     algorithm.remove("TrainingImage");
     let imported = Imported::of_description(&answer, Some(&tags)).unwrap();
@@ -240,131 +220,13 @@ fn a_job_whose_image_is_the_program_says_what_to_do() {
     }
 }
 
-fn group(name: &str, count: u32) -> InstanceGroup {
-    InstanceGroup {
-        instance_group_name: name.into(),
-        instance_type: "ml.c5.xlarge".into(),
-        instance_count: count,
-    }
-}
-
-fn bucket(name: &str, mode: InputMode) -> Channel {
-    let data = DataSource::S3DataSource(S3DataSource {
-        s3_data_type: S3DataType::S3Prefix,
-        s3_uri: format!("s3://bucket/{name}"),
-        s3_data_distribution_type: Distribution::FullyReplicated,
-        attribute_names: Vec::new(),
-        instance_group_names: Vec::new(),
-    });
-    Channel {
-        input_mode: Some(mode),
-        ..Channel::new(name, data)
-    }
-}
-
-/// A job of a script, as small as it can be.
-fn script_job() -> CreateTrainingJob {
-    let mut request = small();
-    let own = [
-        ("sagemaker_program", json!("train.py")),
-        (
-            "sagemaker_submit_directory",
-            json!("s3://bucket/code/sourcedir.tar.gz"),
-        ),
-        ("sagemaker_container_log_level", json!(20)),
-        ("sagemaker_job_name", json!("flowers-1")),
-        ("sagemaker_region", json!("eu-west-1")),
-    ];
-    request.hyper_parameters =
-        encode_hyperparameters(&own.map(|(name, value)| (name.to_owned(), value)).into());
-    request
-}
-
-fn channels() -> impl Strategy<Value = Vec<Channel>> {
-    let mode = prop_oneof![
-        Just(None),
-        Just(Some(InputMode::File)),
-        Just(Some(InputMode::FastFile)),
-        Just(Some(InputMode::Pipe)),
-    ];
-    let of_bucket = (
-        "[a-zA-Z0-9_-]{1,10}",
-        mode,
-        any::<bool>(),
-        any::<bool>(),
-        0..3usize,
-        any::<i64>(),
-    )
-        .prop_map(|(name, mode, is_sharded, has_type, kind, seed)| {
-            let is_pipe = mode == Some(InputMode::Pipe);
-            let kinds = [
-                S3DataType::S3Prefix,
-                S3DataType::ManifestFile,
-                S3DataType::AugmentedManifestFile,
-            ];
-            let kind = kinds[if is_pipe { kind } else { kind.min(1) }];
-            let data = DataSource::S3DataSource(S3DataSource {
-                s3_data_type: kind,
-                s3_uri: format!("s3://bucket/{name}, mode=x"),
-                s3_data_distribution_type: if is_sharded {
-                    Distribution::ShardedByS3Key
-                } else {
-                    Distribution::FullyReplicated
-                },
-                attribute_names: match kind {
-                    S3DataType::AugmentedManifestFile => vec!["source-ref".into(), "a \"b\"".into()],
-                    _ => Vec::new(),
-                },
-                instance_group_names: Vec::new(),
-            });
-            Channel {
-                content_type: has_type.then(|| "image/jpeg".into()),
-                input_mode: mode,
-                // A job file has no compressed augmented manifests.
-                compression_type: (is_pipe && is_sharded && kind == S3DataType::ManifestFile)
-                    .then_some(CompressionType::Gzip),
-                record_wrapper_type: (is_pipe && has_type).then_some(RecordWrapper::RecordIo),
-                shuffle_config: (is_pipe && seed >= 0).then_some(ShuffleConfig {
-                    seed: seed.unsigned_abs(),
-                }),
-                ..Channel::new(&name, data)
-            }
-        });
-    let of_files = (
-        "[a-zA-Z0-9_-]{1,10}",
-        any::<bool>(),
-        any::<bool>(),
-        "[a-z/]{0,8}[a-z]",
-    )
-        .prop_map(|(name, is_lustre, is_written, folder)| {
-            let data = DataSource::FileSystemDataSource(FileSystemDataSource {
-                file_system_id: "fs-0123456789abcdef0".into(),
-                file_system_type: if is_lustre {
-                    FileSystemType::FSxLustre
-                } else {
-                    FileSystemType::Efs
-                },
-                file_system_access_mode: if is_written {
-                    FileSystemAccess::ReadWrite
-                } else {
-                    FileSystemAccess::ReadOnly
-                },
-                directory_path: format!("/{}", folder.trim_start_matches('/')),
-            });
-            Channel::new(&name, data)
-        });
-    let one = prop_oneof![3 => of_bucket, 1 => of_files];
-    // The names are different.
-    prop::collection::vec(one, 0..5).prop_map(|channels| {
-        let by_name = channels
-            .into_iter()
-            .map(|channel| (channel.channel_name.clone(), channel));
-        by_name.collect::<BTreeMap<_, _>>().into_values().collect()
-    })
-}
-
+/// Requests of the job files, with other hyperparameters, variables and labels.
 fn requests() -> impl Strategy<Value = CreateTrainingJob> {
     let texts = "[^\\x00]{0,20}";
+    let kept = folders()
+        .into_iter()
+        .filter_map(|folder| Some(crate::planned(&folder.join("job.toml")).ok()?.request));
+    let base = prop::sample::select(kept.collect::<Vec<_>>());
     let hyperparameters = prop::collection::btree_map(
         "[a-z][a-z0-9_.-]{0,9}",
         prop_oneof![values().prop_map(|value| value.to_string()), any::<String>()],
@@ -372,70 +234,29 @@ fn requests() -> impl Strategy<Value = CreateTrainingJob> {
     );
     let environment = prop::collection::btree_map("[A-Z_][A-Z0-9_]{0,8}", texts, 0..4);
     let tags = prop::collection::btree_map("[a-zA-Z][a-zA-Z ._-]{0,9}", texts, 0..3);
-    let launcher = prop_oneof![
-        Just(json!({})),
-        Just(
-            json!({"sagemaker_torch_distributed_enabled": true, "sagemaker_instance_type": "ml.g5.xlarge",
-            "sagemaker_mpi_num_of_processes_per_host": 3})
-        ),
-        Just(json!({"sagemaker_mpi_enabled": true, "sagemaker_mpi_custom_mpi_options": "-x A"})),
-        Just(
-            json!({"sagemaker_distributed_dataparallel_enabled": true, "sagemaker_instance_type": "ml.g5.xlarge",
-            "sagemaker_distributed_dataparallel_custom_mpi_options": ""})
-        ),
-    ];
-    let profilers = prop_oneof![
-        Just((None, false)),
-        prop::sample::select(vec![100, 200, 500, 1000, 5000, 60_000])
-            .prop_map(|interval| (Some(interval), false)),
-        Just((None, true)),
-    ];
-    let rest = (
-        1u32..10,
-        prop::option::of(0u32..10),
-        any::<[bool; 5]>(),
-        texts,
-        profilers,
-    );
-    (hyperparameters, environment, tags, launcher, channels(), rest).prop_map(
-        |(values, environment, tags, launcher, channels, (count, wait, [a, b, c, d, e], text, profiler))| {
-            let mut request = script_job();
+    let intervals = prop::sample::select(vec![100, 200, 500, 1000, 5000, 60_000]);
+    let rest = (any::<[bool; 2]>(), intervals, 1..10u32);
+    (base, hyperparameters, environment, tags, rest).prop_map(
+        |(mut request, values, environment, tags, ([has_modes, has_profiler], interval, count))| {
             request.hyper_parameters.extend(values);
-            let launcher: BTreeMap<String, Value> = serde_json::from_value(launcher).unwrap();
-            request.hyper_parameters.extend(encode_hyperparameters(&launcher));
             request.environment = environment;
             request.tags = tags.into_iter().map(|(key, value)| Tag { key, value }).collect();
-            request.input_data_config = channels;
-            request.resource_config.instance_count = count;
-            request.resource_config.volume_size_in_gb = count * 7;
-            let time = &mut request.stopping_condition;
-            time.max_runtime_in_seconds = count * 100;
-            if let Some(wait) = wait {
-                time.max_wait_time_in_seconds = Some(count * 100 + wait);
-                request.enable_managed_spot_training = true;
-            } else if a {
-                request.resource_config.keep_alive_period_in_seconds = Some(60);
+            if !has_modes {
+                let channels = request.input_data_config.iter_mut();
+                for channel in channels.filter(|channel| channel.input_mode == Some(InputMode::File)) {
+                    channel.input_mode = None;
+                }
             }
-            request.vpc_config = Some(crate::full().vpc_config.unwrap());
-            request.checkpoint_config = b.then(|| crate::full().checkpoint_config.unwrap());
-            request.output_data_config.kms_key_id = c.then(|| "alias/mine".into());
-            request.resource_config.volume_kms_key_id = d.then(|| "0123-abc".into());
-            request.enable_network_isolation = a;
-            request.enable_inter_container_traffic_encryption = b;
-            if e {
-                request.algorithm_specification.metric_definitions = vec![MetricDefinition {
-                    name: format!("m{text}"),
-                    regex: "loss=([0-9.]+)\\s\"'".into(),
-                }];
+            if request.resource_config.instance_groups.is_empty() {
+                request.resource_config.instance_count = count;
             }
-            request.profiler_config = match profiler {
-                (None, false) => None,
-                (interval, is_off) => Some(ProfilerConfig {
-                    s3_output_path: (!is_off).then(|| "s3://bucket/out".into()),
-                    profiling_interval_in_milliseconds: interval,
-                    disable_profiler: is_off,
-                }),
-            };
+            match &mut request.profiler_config {
+                Some(profiler) if has_profiler && !profiler.disable_profiler => {
+                    profiler.profiling_interval_in_milliseconds = Some(interval);
+                }
+                Some(_) if has_profiler => {}
+                profiler => *profiler = None,
+            }
             request
         },
     )
@@ -471,7 +292,7 @@ proptest! {
         // A table that becomes a text may look like a secret then.
         prop_assume!(!imported.problems.iter().any(|problem| problem.contains("looks like a secret")));
         prop_assert!(imported.problems.is_empty(), "{:?}\n{}", imported.problems, imported.text);
-        let after = planned(&imported.text, "flowers-1");
+        let after = planned(&imported.text);
         let says = |what: &str| imported.text.contains(what);
 
         let mut wanted = before.clone();
@@ -520,17 +341,15 @@ proptest! {
 fn a_job_of_motos_is_imported() {
     let Some(moto) = Moto::start() else { return };
     let client = moto.client();
-    let mut request = Plan::new(&job(PUBLISHED), "resnet-1", "eu-west-1")
-        .unwrap()
-        .request;
+    let mut request = crate::request("full");
     let arn = client.create(&request).unwrap();
     let tags = client.tags(&arn).unwrap();
     assert_eq!(tags, BTreeMap::from([("team".into(), "vision".into())]));
-    let description = client.description("resnet-1").unwrap();
+    let description = client.description("flowers-1").unwrap();
     let imported = Imported::of_description(&description, Some(&tags)).unwrap();
     // moto forgets the environment and the profiler, and makes up metrics.
     request.environment.remove("OMP_NUM_THREADS");
-    let after = planned(&imported.text, "resnet-1");
+    let after = planned(&imported.text);
     request.algorithm_specification.metric_definitions =
         after.algorithm_specification.metric_definitions.clone();
     assert_eq!(after, request, "{}", imported.text);

@@ -3,11 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use stokehold_sagemaker::{Client, JobStatus, LogPosition, SageMakerError};
 
+use crate::small;
 use crate::stub::options;
-use crate::{full, small};
 
 /// A bucket.
 const BEFORE: &str = "\
@@ -62,7 +61,7 @@ fn moto_has_the_job_that_was_asked_for() {
     let missing = client.describe("flowers-1").unwrap_err();
     assert!(matches!(missing, SageMakerError::NoSuchJob { .. }), "{missing}");
 
-    let request = full();
+    let request = crate::request("full");
     let arn = client.create(&request).unwrap();
     assert_eq!(
         arn,
@@ -119,33 +118,4 @@ fn moto_lists_jobs_over_several_pages() {
     names.dedup();
     assert_eq!(names.len(), 105);
     assert_eq!(client.list(3).unwrap().len(), 3);
-}
-
-/// What moto keeps of a request, member by member, as its HTTP answer has it.
-#[test]
-fn moto_describes_every_member_that_it_keeps() {
-    let Some(moto) = Moto::start() else { return };
-    let request = full();
-    moto.client().create(&request).unwrap();
-    let program = "import boto3, json, sys\n\
-        keys = dict(region_name='eu-west-1', aws_access_key_id='a', aws_secret_access_key='b')\n\
-        client = boto3.client('sagemaker', endpoint_url=json.load(sys.stdin), **keys)\n\
-        print(json.dumps(client.describe_training_job(TrainingJobName='flowers-1'), default=str))\n";
-    let answer = crate::asked("STOKEHOLD_TEST_MOTO", program, &json!(moto.address())).unwrap();
-    let described: Value = serde_json::from_str(&answer).unwrap();
-    let request = serde_json::to_value(&request).unwrap();
-    // It forgets the environment and the profiler.
-    for member in [
-        "TrainingJobName",
-        "RoleArn",
-        "HyperParameters",
-        "InputDataConfig",
-        "ResourceConfig",
-        "StoppingCondition",
-        "VpcConfig",
-        "EnableManagedSpotTraining",
-        "CheckpointConfig",
-    ] {
-        assert_eq!(described[member], request[member], "{member}");
-    }
 }

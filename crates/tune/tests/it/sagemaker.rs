@@ -333,20 +333,6 @@ fn every_trial_is_a_job_of_its_own_and_the_code_is_uploaded_once() {
             format!("\"s3://bucket/out/{name}/source/sourcedir.tar.gz\"")
         );
     }
-    let program = include_str!("../../../sagemaker/tests/it/validate.py");
-    let requests: Vec<Value> = requests
-        .into_iter()
-        .map(|one| json!(["sagemaker", "CreateTrainingJob", one]))
-        .collect();
-    if let Some(found) = asked(program, &json!(requests)) {
-        assert_eq!(found.trim(), "");
-    }
-}
-
-/// What a program in moto's Python prints about `input`; none, with the reason noted, without it.
-#[track_caller]
-fn asked(program: &str, input: &Value) -> Option<String> {
-    stokehold_untested::needs::asked("STOKEHOLD_TEST_MOTO", program, &input.to_string())
 }
 
 #[test]
