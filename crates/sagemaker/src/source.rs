@@ -29,7 +29,7 @@ pub enum Source {
         /// What of it is run; it has to be in it.
         entry_point: PathBuf,
     },
-    /// A folder of this machine, which is packed without [what stays](Stays). Links are followed.
+    /// A folder of this machine, which is packed without hidden files, job files and channels. Links are followed.
     Folder {
         /// The folder.
         path: PathBuf,
