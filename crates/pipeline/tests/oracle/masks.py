@@ -12,6 +12,7 @@ Writes OUT/masks.json, the same with a hash (FNV-1a) instead of files.
 """
 
 import json
+import os
 import random
 import sys
 import warnings
@@ -19,6 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import PIL
+
+# How MKL rounds depends on the processor, unless it is told not to.
+os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
+
 import torch
 import torchvision
 from PIL import Image

@@ -15,12 +15,17 @@ draw, OUT/compositions.json, how often compositions perform what, and OUT/perspe
 
 import json
 import math
+import os
 import random
 import sys
 from pathlib import Path
 
 import numpy as np
 import PIL
+
+# How MKL rounds depends on the processor, unless it is told not to.
+os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
+
 import torch
 import torchvision
 from PIL import Image, ImageFilter
