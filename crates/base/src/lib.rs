@@ -1,4 +1,4 @@
-//! Helpers that several crates need. No dependencies, but for the feature `serve`.
+//! Helpers that several crates need. No dependencies.
 //!
 //! - [`whole`] writes files that exist completely or not at all.
 //! - [`lock`] locks a folder for one process, and says which process holds it.
@@ -11,7 +11,6 @@
 //! - [`fault`] says whether an error is the input's fault.
 //! - [`stats`] has the one definition of a percentile.
 //! - [`share`] is the part of some work that one of several workers does.
-//! - `serve`, a feature, accepts connections, with TLS or without.
 //! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 
 pub mod clock;
@@ -21,8 +20,6 @@ pub mod hash;
 pub mod lock;
 pub mod random;
 pub mod regular;
-#[cfg(feature = "serve")]
-pub mod serve;
 pub mod share;
 pub mod size;
 pub mod stats;

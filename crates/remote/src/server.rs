@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde_json::json;
 use stokehold_base::fault::Fault;
-use stokehold_base::serve::{Tls, accept, same};
+use stokehold_listen::{Tls, accept, same};
 use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool, Workers};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, Source as _};

@@ -14,7 +14,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use stokehold_base::hash::Fnv;
-use stokehold_base::serve::same;
+use stokehold_listen::same;
 
 /// What the pages may load: the studio's own files, and pictures that they make themselves.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \

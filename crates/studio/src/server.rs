@@ -18,7 +18,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use stokehold_base::clock::{Utc, unix_now};
-use stokehold_base::serve::{Tls, accept};
+use stokehold_listen::{Tls, accept};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 

@@ -96,7 +96,9 @@ impl Tls {
     /// A file cannot be read, has none, or one does not fit the other.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, Unusable> {
         let refuse = |path: &Path, reason: String| (path.to_owned(), reason);
-        let read = |path: &Path| crate::regular::read(path).map_err(|error| refuse(path, error.to_string()));
+        let read = |path: &Path| {
+            stokehold_base::regular::read(path).map_err(|error| refuse(path, error.to_string()))
+        };
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(certificate)?).collect();
         let certificates =
             certificates.map_err(|error| refuse(certificate, format!("no certificate: {error}")))?;
