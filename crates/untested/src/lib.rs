@@ -3,7 +3,10 @@
 //! A test that lacks something (a reference implementation, a permission, a program) calls [`skip`] and
 //! returns. The reason is printed at once, even if the test's output is captured, and stored next to the test
 //! programs. The test program `summary` of this package, which Cargo runs last, counts and lists all skips of
-//! the run. With `STOKEHOLD_REQUIRE_ALL=1` a skip is a failure.
+//! the run, and writes them to `untested/last` next to the test programs. With `STOKEHOLD_REQUIRE_ALL=1` a skip is a failure.
+//!
+//! A test that compares with answers that an oracle once gave calls [`kept`] where the oracle is not there: its promise is
+//! proved, and the oracle would prove more.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -28,12 +31,32 @@ pub const REQUIRE_ALL: &str = "STOKEHOLD_REQUIRE_ALL";
 /// If `STOKEHOLD_REQUIRE_ALL=1` is set, and if the line cannot be stored.
 #[track_caller]
 pub fn skip(reason: impl Display) {
+    note(SKIPPED, &reason);
+}
+
+/// Reports that the calling test compares with the oracle's kept answers alone, because the oracle is not here.
+///
+/// # Panics
+///
+/// As [`skip`].
+#[track_caller]
+pub fn kept(oracle: impl Display) {
+    note(KEPT, &oracle);
+}
+
+/// Before the lines of tests that did not test.
+pub const SKIPPED: &str = "skipped: ";
+/// Before the lines of tests that compared with kept answers alone.
+pub const KEPT: &str = "kept answers: ";
+
+#[track_caller]
+fn note(kind: &str, reason: &dyn Display) {
     let thread = std::thread::current();
     let at = Location::caller().to_string();
     // With one test thread libtest has no thread with the test's name.
     let test = thread.name().filter(|name| *name != "main").unwrap_or(&at);
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-    let line = format!("skipped: {package} {test}: {reason}\n");
+    let line = format!("{kind}{package} {test}: {reason}\n");
     assert!(
         std::env::var_os(REQUIRE_ALL).is_none_or(|value| value != "1"),
         "{line}and {REQUIRE_ALL}=1 lets no test be skipped"
@@ -94,6 +117,23 @@ pub fn permissions_bind() -> bool {
     false
 }
 
+/// The file with the lines of the last run.
+const LAST: &str = "last";
+
+/// Writes the lines of a run, for those who run its tests once more with what they lacked.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn keep_last(lines: &BTreeSet<String>) -> io::Result<()> {
+    let path = record(parent_id())?.with_file_name(LAST);
+    fs::create_dir_all(path.parent().expect("in a folder"))?;
+    fs::write(
+        path,
+        lines.iter().map(|line| format!("{line}\n")).collect::<String>(),
+    )
+}
+
 fn keep(line: &str) -> io::Result<()> {
     let path = record(parent_id())?;
     fs::create_dir_all(path.parent().expect("in a folder"))?;
@@ -123,7 +163,8 @@ fn take_of(cargo: u32) -> io::Result<BTreeSet<String>> {
     };
     for entry in fs::read_dir(path.parent().expect("in a folder"))? {
         let entry = entry?;
-        if entry.path() == path || !Path::new("/proc").join(entry.file_name()).exists() {
+        let is_of_ended = entry.file_name() != LAST && !Path::new("/proc").join(entry.file_name()).exists();
+        if entry.path() == path || is_of_ended {
             fs::remove_file(entry.path())?;
         }
     }

@@ -3,31 +3,37 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
+use stokehold_untested::{KEPT, REQUIRE_ALL, SKIPPED, keep_last, take};
+
 fn main() -> ExitCode {
-    let skipped = match stokehold_untested::take() {
-        Ok(skipped) => skipped,
+    // Asked for its tests, it has none; a runner that asks does not end a run.
+    if std::env::args().any(|word| word == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    let lines = match take().and_then(|lines| keep_last(&lines).map(|()| lines)) {
+        Ok(lines) => lines,
         Err(error) => {
             eprintln!("what was skipped cannot be read: {error}");
             return ExitCode::FAILURE;
         }
     };
-    if skipped.is_empty() {
-        println!("\nno test was skipped");
-        return ExitCode::SUCCESS;
-    }
-    let skipped: Vec<&str> = skipped
-        .iter()
-        .map(|line| line.trim_start_matches("skipped: "))
-        .collect();
+    let of = |kind: &str| -> Vec<&str> { lines.iter().filter_map(|line| line.strip_prefix(kind)).collect() };
     // A line for each reason of each test: `PACKAGE TEST: REASON`.
-    let tests: BTreeSet<&str> = skipped
-        .iter()
-        .filter_map(|line| line.split(": ").next())
-        .collect();
-    println!("\n{} tests were skipped for want of something:", tests.len());
-    for line in &skipped {
-        println!("  {line}");
-    }
-    println!("{}=1 makes them fail.", stokehold_untested::REQUIRE_ALL);
+    let tests = |lines: &[&str]| -> usize {
+        let tests: BTreeSet<&str> = lines.iter().filter_map(|line| line.split(": ").next()).collect();
+        tests.len()
+    };
+    let (skipped, kept) = (of(SKIPPED), of(KEPT));
+    println!(
+        "\n{} promises are unproved here, because their tests lack something:",
+        tests(&skipped)
+    );
+    skipped.iter().for_each(|line| println!("  {line}"));
+    println!(
+        "{} promises are proved on answers that an oracle gave before; the oracle itself is not here:",
+        tests(&kept)
+    );
+    kept.iter().for_each(|line| println!("  {line}"));
+    println!("{REQUIRE_ALL}=1 makes these tests fail.");
     ExitCode::SUCCESS
 }

@@ -73,16 +73,22 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
+#[track_caller]
 fn named() -> Option<String> {
-    std::env::var("STOKEHOLD_TEST_PYTHON").ok()
+    let named = std::env::var("STOKEHOLD_TEST_PYTHON").ok();
+    if named.is_none() {
+        stokehold_untested::kept("STOKEHOLD_TEST_PYTHON names no Python with Pillow");
+    }
+    named
 }
 
 /// The corpus that Pillow's encoder makes, made once a run; the few files of it that lie here, where no Python is named.
 pub fn corpus() -> Vec<PathBuf> {
     static FOLDER: std::sync::OnceLock<Option<tempfile::TempDir>> = std::sync::OnceLock::new();
+    let python = named();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let status = Command::new(named()?)
+        let status = Command::new(python?)
             .arg(script("corpus.py"))
             .arg(folder.path())
             .status();
