@@ -23,12 +23,7 @@ fn read(bytes: Vec<u8>) {
         let mut sample = SampleBytes::new();
         for number in 0..shard.len() {
             assert!(facts.is_none() || shard.entry(number).label < 2);
-            if shard.read(number, &mut sample).is_ok()
-                && let Some(rows) = sample.rows()
-            {
-                assert!(rows.offsets.is_sorted());
-                assert!(rows.offsets.last().is_some_and(|&end| end as usize <= sample.file().len()));
-            }
+            let _ = shard.read(number, &mut sample);
         }
     }
 }
@@ -38,9 +33,9 @@ fn repaired(mut bytes: Vec<u8>) -> Vec<u8> {
     sum(&mut bytes, 0, 28, 28);
     for at in 0..bytes.len() {
         if bytes[at..].starts_with(b"SKrc")
-            && let (Some(length), Some(head)) = (number(&bytes, at + 12), number(&bytes, at + 16))
+            && let (Some(length), Some(name)) = (number(&bytes, at + 12), number(&bytes, at + 32))
         {
-            let (length, head) = (length as usize, head as usize);
+            let (length, head) = (length as usize, 36 + name as usize);
             sum(&mut bytes, at + head, at + length, at + 8);
             sum(&mut bytes, at + 8, at + head, at + 4);
         }

@@ -14,8 +14,8 @@ use stokehold_jpeg::Metadata;
 use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::{Head, Pipeline};
 use stokehold_prepare::{
-    Bake, Container, Content, Encoding, JpegForm, Options, PrepareError, Share, Size, extract, join, prepare,
-    prepare_share, verify,
+    Bake, Container, Content, Options, PrepareError, Share, Size, extract, join, prepare, prepare_share,
+    verify,
 };
 
 use crate::failure::Usage;
@@ -66,21 +66,17 @@ pub struct Args {
 #[derive(Debug, ClapArgs)]
 struct ContentOptions {
     /// Keep every file as it is
-    #[arg(long, conflicts_with_all = ["max_side", "resize", "metadata", "jpeg"])]
+    #[arg(long, conflicts_with_all = ["max_side", "resize", "metadata"])]
     raw: bool,
-    /// Keep JPEGs ordinary JPEGs, which can be decoded from any row on, instead of packing them: larger, slower to decode, and
-    /// read by older versions. Tar files hold ordinary ones in any case
-    #[arg(long)]
-    jpeg: bool,
     /// Shrink images until the longer side has at most this many pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "resize")]
     max_side: Option<u32>,
     /// Shrink images until the shorter side has at most this many pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     resize: Option<u32>,
-    /// JPEG quality of images that are changed, 1 to 100, or `lossless` for PNG
-    #[arg(long, default_value = "90", value_parser = parse_encoding)]
-    quality: Encoding,
+    /// JPEG quality of images that are changed, 1 to 100
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
+    quality: u8,
     /// What happens to EXIF, colour profiles and comments; the orientation stays in any case
     #[arg(long, value_enum, default_value_t = Kept::Drop)]
     metadata: Kept,
@@ -204,11 +200,11 @@ impl Args {
             Kept::Keep => Metadata::Keep,
             Kept::Drop => Metadata::Drop,
         };
-        let packs = !(content.raw || content.jpeg || self.tar);
+        let packs = !(content.raw || self.tar);
         if packs && !stokehold_jpeg::packed_is_fast() {
             note!(
                 "warning: JPEGs are packed, which is only known to pay where a processor with AVX2 reads them; this one may read \
-                 ordinary JPEGs faster (--jpeg)"
+                 ordinary JPEGs faster (--raw)"
             );
         }
         let size = content
@@ -226,14 +222,10 @@ impl Args {
                 _ if content.raw => Content::Raw,
                 Some(size) => Content::Resized {
                     size,
-                    encoding: content.quality,
+                    quality: content.quality,
                     metadata,
                 },
                 None => Content::Lossless(metadata),
-            },
-            jpegs: match content.jpeg {
-                true => JpegForm::Jpeg,
-                false => JpegForm::Packed,
             },
             container: if self.tar {
                 Container::Tar
@@ -251,7 +243,7 @@ impl Args {
 
 impl BakeOptions {
     /// What is performed on each part. Says what moves and what stays.
-    fn of(&self, encoding: Encoding) -> Result<BTreeMap<String, Bake>, Box<dyn Error>> {
+    fn of(&self, quality: u8) -> Result<BTreeMap<String, Bake>, Box<dyn Error>> {
         let mut parts = BTreeMap::new();
         for (part, option, name) in [
             ("train", "--pipeline", &self.pipeline),
@@ -279,7 +271,7 @@ impl BakeOptions {
                 Bake {
                     ops: moves.to_vec(),
                     exif: self.exif,
-                    encoding,
+                    quality,
                 },
             );
         }
@@ -289,14 +281,6 @@ impl BakeOptions {
             );
         }
         Ok(parts)
-    }
-}
-
-fn parse_encoding(text: &str) -> Result<Encoding, String> {
-    match (text, text.parse()) {
-        ("lossless", _) => Ok(Encoding::Png),
-        (_, Ok(quality @ 1..=100)) => Ok(Encoding::Jpeg(quality)),
-        _ => Err("1 to 100, or lossless".into()),
     }
 }
 

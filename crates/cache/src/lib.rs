@@ -204,7 +204,6 @@ pub struct CacheFacts {
     pub misses: u64,
     /// Samples that were read past it: of shards, which are prepared already; URIs of a list; files that were changed less than two seconds before;
     /// and, on a processor without AVX2, all files of this machine.
-    #[serde(default)]
     pub passed: u64,
     /// Samples that were added.
     pub added: u64,
@@ -219,7 +218,6 @@ pub struct CacheFacts {
     /// Samples of the cache that were found damaged.
     pub damaged: u64,
     /// Bytes of the cache that were removed to make room, those that were used longest ago first.
-    #[serde(default)]
     pub removed_bytes: u64,
     /// Why adding is paused; none while it goes on. Unless it may not write at all, the cache tries again every 30 seconds.
     pub stopped: Option<String>,

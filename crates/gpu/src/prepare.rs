@@ -7,7 +7,7 @@ use crate::packed::{DeviceTables, Groups};
 use crate::words::{Program, program};
 use std::mem;
 use std::sync::Arc;
-use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling, is_packed};
+use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, Upsampling, is_packed};
 use stokehold_pipeline::{
     DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
     ImageError, LevelTable, Pipeline, PipelineError, Preparation, Prepare, PreparedSample, ResampleMap,
@@ -49,8 +49,6 @@ struct Origin {
     pipeline: Arc<Pipeline>,
     options: DecodeOptions,
     bytes: Arc<[u8]>,
-    /// The first row of a row index, and its offsets.
-    rows: Option<(u32, Vec<u32>)>,
     key: DrawKey,
 }
 
@@ -80,13 +78,8 @@ impl Prepared {
     /// [`ImageError`] if the bytes are broken.
     pub(crate) fn again(&self) -> Option<Result<Prepared, ImageError>> {
         let origin = self.origin.as_ref()?;
-        let rows = origin.rows.as_ref();
         let input = Input {
             bytes: &origin.bytes,
-            rows: rows.map(|(first, offsets)| RowIndex {
-                first: *first,
-                offsets,
-            }),
             tables: self.given_tables(),
         };
         let mut preparer = Preparer {
@@ -235,7 +228,6 @@ impl Preparer {
                         pipeline: self.pipeline.clone(),
                         options: self.options,
                         bytes,
-                        rows: input.rows.map(|rows| (rows.first, rows.offsets.to_vec())),
                         key,
                     }));
                     source

@@ -7,8 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use stokehold_jpeg::{
-    Decoder, Error, Header, Input, Metadata, PackSample, PackTables, Packer, Region, RowIndex, Scale,
-    TranscodeOptions, Transcoded,
+    Decoder, Error, Header, Input, Metadata, PackSample, PackTables, Packer, Region, Scale, TranscodeOptions,
 };
 
 const DROP: TranscodeOptions = TranscodeOptions {
@@ -18,7 +17,6 @@ const DROP: TranscodeOptions = TranscodeOptions {
 /// An image in all its forms.
 struct Image {
     file: Vec<u8>,
-    with_rows: Transcoded,
     packed: Vec<u8>,
     header: Header,
 }
@@ -59,12 +57,11 @@ fn pack(
 ) -> Result<Vec<Image>, Box<dyn std::error::Error>> {
     let stored = tables.bytes();
     let (mut own, mut built_in) = (Packer::new(tables), Packer::new(PackTables::built_in()));
-    let (mut images, mut bytes) = (Vec::new(), [0usize; 4]);
+    let (mut images, mut bytes) = (Vec::new(), [0usize; 3]);
     for file in files {
-        let with_rows = decoder.transcode(&file, &DROP)?;
         let packed = decoder.pack(&file, &mut own, &DROP)?;
         let plain = decoder.pack(&file, &mut built_in, &DROP)?;
-        for (sum, file) in bytes.iter_mut().zip([&file, &with_rows.bytes, &packed, &plain]) {
+        for (sum, file) in bytes.iter_mut().zip([&file, &packed, &plain]) {
             *sum += file.len();
         }
         let input = Input {
@@ -73,17 +70,12 @@ fn pack(
         };
         same(&file, input)?;
         let header = Header::parse(&file)?;
-        images.push(Image {
-            file,
-            with_rows,
-            packed,
-            header,
-        });
+        images.push(Image { file, packed, header });
     }
     let part = |at: usize| bytes[at] as f64 / bytes[0] as f64;
-    let [rows, packed, plain] = [1, 2, 3].map(part);
-    println!("bytes: rows {rows:.4}, packed {packed:.4}, with built-in tables {plain:.4} of the files'");
-    println!("packed: {}, with built-in tables {} bytes", bytes[2], bytes[3]);
+    let [packed, plain] = [1, 2].map(part);
+    println!("bytes: packed {packed:.4}, with built-in tables {plain:.4} of the files'");
+    println!("packed: {}, with built-in tables {} bytes", bytes[1], bytes[2]);
     Ok(images)
 }
 
@@ -124,11 +116,6 @@ fn compare(
         )?;
     }
     race.run(
-        "planes of random crops, from files with rows",
-        &mut |d, image, random| planes(d, image.rows(), crop(random, &image.header), Scale::Full),
-        &mut |d, image, random| planes(d, image.packed(&stored), crop(random, &image.header), Scale::Full),
-    )?;
-    race.run(
         "packing, and reading the coefficients alone",
         &mut |d, image, _| d.pack(&image.file, &mut packer, &DROP).map(drop),
         &mut |d, image, _| d.coefficients(&image.file).map(drop),
@@ -136,16 +123,6 @@ fn compare(
 }
 
 impl Image {
-    fn rows(&self) -> Input<'_> {
-        Input {
-            rows: Some(RowIndex {
-                first: 0,
-                offsets: &self.with_rows.rows,
-            }),
-            ..Input::from(&self.with_rows.bytes)
-        }
-    }
-
     fn packed<'a>(&'a self, tables: &'a [u8]) -> Input<'a> {
         Input {
             tables: Some(tables),

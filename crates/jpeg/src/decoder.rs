@@ -20,7 +20,7 @@ use crate::scan::Scan;
 use crate::sequential;
 use crate::strips::{Output, Strips};
 use crate::tables::Tables;
-use crate::transcode::{self, TranscodeOptions, Transcoded};
+use crate::transcode::{self, TranscodeOptions};
 use std::ops::Range;
 
 /// The most pixels an image may have: twice Pillow's warning level, where Pillow refuses a file as a decompression bomb.
@@ -72,16 +72,14 @@ impl Decoder {
 
     /// Decodes the pixels of `region` at `scale`.
     ///
-    /// `input` is the file's bytes, or an [`Input`] that also says where the rows are.
-    ///
     /// A scaled image has `ceil(side / factor)` pixels a side; a region of it is that of all pixels which
     /// hold any full-size pixel of `region`. What lies behind the region is not read where the file has one
     /// scan, so that damage there goes unnoticed. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")` does
     /// it.
     ///
     /// # Errors
-    /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, the region does
-    /// not lie within the image, or a row index does not fit the bytes.
+    /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, or the region does not lie within
+    /// the image.
     pub fn decode<'a>(
         &mut self,
         input: impl Into<Input<'a>>,
@@ -176,7 +174,13 @@ impl Decoder {
         } = self;
         match job.one_pass {
             true => coded::find(
-                job.input, &job.head, &job.scan, tables, unstuffed, strips, segments,
+                job.input.bytes,
+                &job.head,
+                &job.scan,
+                tables,
+                unstuffed,
+                strips,
+                segments,
             )
             .map(Some),
             false => Ok(None),
@@ -223,7 +227,7 @@ impl Decoder {
         &mut self,
         input: impl Into<Input<'a>>,
         options: &TranscodeOptions,
-    ) -> Result<Transcoded, Error> {
+    ) -> Result<Vec<u8>, Error> {
         let input = input.into();
         let head = self.read_coefficients(input)?;
         let segments = packed::segments(input.bytes)?;
@@ -293,13 +297,9 @@ impl Decoder {
         let one_pass = packed.is_none()
             && frame.coding != Coding::Progressive
             && scan.members().len() == frame.components().len();
-        let rows = match input.rows {
-            Some(rows) => {
-                rows.check(frame, one_pass, head.restart_interval)?;
-                region.rows()
-            }
-            None if one_pass => 0..region.rows().end,
-            None => 0..frame.height,
+        let rows = match one_pass {
+            true => 0..region.rows().end,
+            false => 0..frame.height,
         };
         require_data(input.bytes, frame, rows)?;
         self.strips.begin(&head, region, scale, output)?;
@@ -328,7 +328,7 @@ impl Decoder {
         } = job;
         match (&job.packed, job.one_pass) {
             (Some(file), _) => packed.decode(*input, file, head, tables, strips, *isa),
-            (None, true) => sequential::decode(*input, head, scan, tables, unstuffed, strips, *isa),
+            (None, true) => sequential::decode(input.bytes, head, scan, tables, unstuffed, strips, *isa),
             (None, false) => planes.decode(input.bytes, head, tables, unstuffed, strips),
         }
     }

@@ -5,7 +5,6 @@ use crate::bits::{Bits, Fault, Unstuffed, read_by_isa};
 use crate::block::{Block, BlockCode, read_block};
 use crate::frame::Frame;
 use crate::header::Head;
-use crate::input::Input;
 use crate::kernels::Isa;
 use crate::region::{Needed, needed_mcus};
 use crate::scan::{Intervals, Places, Scan};
@@ -57,24 +56,6 @@ impl Wanted {
         }
     }
 
-    /// The intervals of coded data, and the first MCU of the one that comes first. With an index of rows those above the
-    /// first wanted MCU are left out.
-    pub fn intervals<'a>(
-        &self,
-        input: Input<'a>,
-        head: &Head<'_>,
-        unstuffed: &'a mut Unstuffed,
-    ) -> (Intervals<'a>, usize) {
-        let intervals = Intervals::new(input.bytes, head.data, unstuffed);
-        match input.rows {
-            Some(rows) => (
-                intervals.indexed(rows, self.rows.start, head.frame.mcus_high - 1),
-                self.rows.start * self.wide,
-            ),
-            None => (intervals, 0),
-        }
-    }
-
     /// Where the restart interval that begins at `mcu` ends: at the last wanted MCU at the latest.
     pub fn interval_end(&self, mcu: usize, restart_interval: u16) -> usize {
         match usize::from(restart_interval) {
@@ -108,7 +89,7 @@ impl Wanted {
 
 /// Decodes the region that `strips` was begun with.
 pub(crate) fn decode(
-    input: Input<'_>,
+    bytes: &[u8],
     head: &Head<'_>,
     scan: &Scan,
     tables: &mut Tables,
@@ -136,7 +117,7 @@ pub(crate) fn decode(
         wide: frame.mcus_wide,
         isa,
     };
-    let (mut intervals, mut mcu) = wanted.intervals(input, head, unstuffed);
+    let (mut intervals, mut mcu) = (Intervals::new(bytes, head.data, unstuffed), 0);
     while mcu < wanted.end() {
         let end = wanted.interval_end(mcu, head.restart_interval);
         intervals.next()?;

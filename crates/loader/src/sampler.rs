@@ -361,7 +361,7 @@ pub(crate) mod tests {
         assert_ne!(permutation(100, 1, 2), permutation(100, 2, 2));
         // A seed beside its neighbour must not be the neighbour's epochs shifted by one.
         assert_ne!(permutation(100, 1, 1), permutation(100, 0, 2));
-        // Runs recorded with earlier versions are repeated only if this order stays what it is.
+        // Recorded runs are repeated only if this order stays what it is.
         assert_eq!(permutation(8, 0, 0), GOLDEN);
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LoaderError, Sampler};
+use crate::LoaderError;
 
 /// The position of the next batch, with the facts that identify the same batches again.
 ///
@@ -37,13 +37,7 @@ pub struct OrderFacts {
     /// Whether a partial last batch is skipped.
     pub drop_last: bool,
     /// Which samples an epoch has, in words, with a hash of weights and lists.
-    #[serde(default = "every")]
     pub sampler: String,
-}
-
-/// The sampler of states that name none: of versions that had no other.
-fn every() -> String {
-    Sampler::Every.to_string()
 }
 
 impl State {

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use cpu_time::ThreadTime;
 use crossbeam_channel::{Receiver, RecvError, Sender, TryRecvError};
 use stokehold_base::random::mix;
-use stokehold_pipeline::{
-    DrawKey, DrawnMask, Executor, ImageError, Input, PreparedSample, RowIndex, SampleMut,
-};
+use stokehold_pipeline::{DrawKey, DrawnMask, Executor, ImageError, Input, PreparedSample, SampleMut};
 use stokehold_storage::{SampleBytes, StorageError};
 
 use crate::error::panic_message;
@@ -583,13 +581,8 @@ fn text(error: impl ToString) -> String {
 
 /// A sample as a pipeline's input, with all that its source knows of it.
 pub fn input(bytes: &SampleBytes) -> Input<'_> {
-    let rows = bytes.rows().map(|rows| RowIndex {
-        first: rows.first,
-        offsets: rows.offsets,
-    });
     Input {
         bytes: bytes.file(),
-        rows,
         tables: bytes.tables(),
     }
 }

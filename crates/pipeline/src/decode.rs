@@ -224,8 +224,6 @@ pub(crate) fn decode_stored(
                 width,
                 height,
             };
-            // From the first byte on, whatever is known of its rows: no row is left out.
-            let input = Input { rows: None, ..input };
             jpeg.decode(input, whole, Scale::Full, Layout::Rgb)?.data.to_vec()
         }
         Format::Png => decode_png(input.bytes)?,

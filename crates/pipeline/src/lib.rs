@@ -71,7 +71,7 @@ pub use runner::DrawnMask;
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
 pub use step::{Chain, EraseContent, Mixed, Rotate, Step, Transform};
-pub use stokehold_jpeg::{Input, MAX_PIXELS, RowIndex};
+pub use stokehold_jpeg::{Input, MAX_PIXELS};
 
 /// What the draws of a sample are a function of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

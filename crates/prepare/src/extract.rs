@@ -130,7 +130,7 @@ fn file<'a>(bytes: &'a SampleBytes, jpeg: &mut Decoder) -> Result<Cow<'a, [u8]>,
         metadata: Metadata::Keep,
     };
     match jpeg.transcode(input(bytes), &options) {
-        Ok(transcoded) => Ok(Cow::Owned(transcoded.bytes)),
+        Ok(transcoded) => Ok(Cow::Owned(transcoded)),
         Err(error) => Err(format!("its packed JPEG cannot be read: {error}")),
     }
 }

@@ -15,9 +15,8 @@
 //! By default nothing is lost: JPEGs are rewritten in the coefficient domain, which gives the same pixels bit
 //! for bit, and PNG and WebP files are copied unchanged. [`verify`] proves it against the originals.
 //!
-//! A JPEG becomes its packed form, which is smaller and decodes faster, or an ordinary JPEG with a restart marker behind every
-//! row of MCUs ([`JpegForm`]). What packed images are read with is adapted to some JPEGs of the data set (`packing`), and every
-//! shard holds it.
+//! A JPEG becomes its packed form, which is smaller and decodes faster; one that would not become smaller is transcoded. What
+//! packed images are read with is adapted to some JPEGs of the data set (`packing`), and every shard holds it.
 //!
 //! With [`Options::bake`] the head of a pipeline is performed on the images of a part, operation after operation, and
 //! `shards.json` says so: a loader leaves these operations out and refuses a pipeline that begins otherwise. An image that they
@@ -50,7 +49,7 @@ mod verify;
 pub use error::PrepareError;
 pub use examine::{Broken, Class, Examination, PixelClass, Pixels, Spread, examine};
 pub use extract::{Lost, extract};
-pub use options::{Bake, Container, Content, Encoding, JpegForm, Options, Size};
+pub use options::{Bake, Container, Content, Options, Size};
 pub use prepare::{Left, Progress, Report, join, prepare, prepare_share};
 pub use stokehold_base::share::Share;
 pub use thumbnail::thumbnail;

@@ -5,7 +5,7 @@ use stokehold_jpeg::{Decoder, Metadata, Packer, TranscodeOptions};
 use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::{DecodeOptions, Format, ImageInfo, RgbImage, decode, probe};
 
-use crate::options::{Bake, Content, Encoding};
+use crate::options::{Bake, Content};
 use crate::packing::Packing;
 
 /// A sample: a file that holds an image, and what is known of it.
@@ -15,8 +15,6 @@ pub(crate) struct Made {
     pub format: Format,
     pub width: u32,
     pub height: u32,
-    /// Where the MCU rows begin, and where the last one ends; empty where rows cannot be read by themselves.
-    pub rows: Vec<u32>,
     /// Why a JPEG was kept as it is, where it should have been packed or transcoded.
     pub kept: Option<String>,
 }
@@ -41,7 +39,7 @@ impl Maker {
     pub fn bake(&mut self, file: Vec<u8>, bake: &Bake) -> Result<Made, String> {
         match stokehold_pipeline::bake(&bake.ops, &file, &DecodeOptions { exif: bake.exif }).map_err(text)? {
             // Without metadata, so that nothing turns it again.
-            Some(image) => self.encoded(&image, bake.encoding, None),
+            Some(image) => self.encoded(&image, bake.quality, None),
             None => self.make(file, Content::Lossless(Metadata::Drop)),
         }
     }
@@ -57,13 +55,13 @@ impl Maker {
             Content::Lossless(metadata) => metadata,
             Content::Resized {
                 size,
-                encoding,
+                quality,
                 metadata,
             } => match size.shrink(info.width, info.height) {
                 Some((width, height)) => {
                     let image = decode(&file, &DecodeOptions::default()).map_err(text)?;
                     let image = image.resize(width, height, Interpolation::Bicubic);
-                    return self.encoded(&image, encoding, Some(info.orientation));
+                    return self.encoded(&image, quality, Some(info.orientation));
                 }
                 None => metadata,
             },
@@ -89,41 +87,24 @@ impl Maker {
         }
     }
 
-    fn encoded(
-        &mut self,
-        image: &RgbImage,
-        encoding: Encoding,
-        orientation: Option<u8>,
-    ) -> Result<Made, String> {
-        let (width, height) = (image.width, image.height);
-        let made = match encoding {
-            // What it has of metadata is the orientation, which stays.
-            Encoding::Jpeg(quality) => self.rewrite(&jpeg(image, quality, orientation)?, Metadata::Drop)?,
-            Encoding::Png => Made {
-                file: png(image, orientation).map_err(text)?,
-                format: Format::Png,
-                width,
-                height,
-                rows: Vec::new(),
-                kept: None,
-            },
-        };
+    fn encoded(&mut self, image: &RgbImage, quality: u8, orientation: Option<u8>) -> Result<Made, String> {
+        // What it has of metadata is the orientation, which stays.
+        let made = self.rewrite(&jpeg(image, quality, orientation)?, Metadata::Drop)?;
         Ok(Made {
-            width,
-            height,
+            width: image.width,
+            height: image.height,
             ..made
         })
     }
 
-    /// The same coefficients, packed where that makes a JPEG smaller, or as a JPEG whose rows can be read alone.
+    /// The same coefficients, packed where that makes a JPEG smaller, or else transcoded.
     fn rewrite(&mut self, file: &[u8], metadata: Metadata) -> Result<Made, String> {
         let options = TranscodeOptions { metadata };
-        let made = |file, rows| Made {
+        let made = |file| Made {
             file,
             format: Format::Jpeg,
             width: 0,
             height: 0,
-            rows,
             kept: None,
         };
         if let Some(packer) = &mut self.packer
@@ -131,10 +112,9 @@ impl Maker {
             && let Ok(packed) = self.jpeg.pack(file, packer, &options)
             && packed.len() < file.len()
         {
-            return Ok(made(packed, Vec::new()));
+            return Ok(made(packed));
         }
-        let transcoded = self.jpeg.transcode(file, &options).map_err(text)?;
-        Ok(made(transcoded.bytes, transcoded.rows))
+        self.jpeg.transcode(file, &options).map(made).map_err(text)
     }
 }
 
@@ -152,7 +132,6 @@ fn as_it_is(file: Vec<u8>, info: ImageInfo) -> Made {
         format: info.format,
         width: info.width,
         height: info.height,
-        rows: Vec::new(),
         kept: None,
     }
 }
@@ -176,22 +155,6 @@ fn jpeg(image: &RgbImage, quality: u8, orientation: Option<u8>) -> Result<Vec<u8
         None => encoder.encode(&image.data, width, height, ColorType::Rgb),
     }
     .map_err(text)?;
-    Ok(bytes)
-}
-
-fn png(image: &RgbImage, orientation: Option<u8>) -> Result<Vec<u8>, png::EncodingError> {
-    let mut bytes = Vec::new();
-    let mut info = png::Info::with_size(image.width, image.height);
-    let grey = grey(image);
-    info.color_type = if grey.is_some() {
-        png::ColorType::Grayscale
-    } else {
-        png::ColorType::Rgb
-    };
-    info.exif_metadata = orientation.and_then(tiff).map(Into::into);
-    let mut writer = png::Encoder::with_info(&mut bytes, info)?.write_header()?;
-    writer.write_image_data(grey.as_ref().unwrap_or(&image.data))?;
-    writer.finish()?;
     Ok(bytes)
 }
 

@@ -14,8 +14,6 @@ use crate::PrepareError;
 pub struct Options {
     /// What to do with images.
     pub content: Content,
-    /// How shards hold JPEGs, those among them that are encoded anew too. Tar files hold ordinary ones in any case.
-    pub jpegs: JpegForm,
     /// The output format.
     pub container: Container,
     /// A shard is finished when its next sample would exceed this size, in bytes.
@@ -34,7 +32,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             content: Content::Lossless(Metadata::Drop),
-            jpegs: JpegForm::Packed,
             container: Container::Shards,
             shard_size: 150_000_000,
             workers: 1,
@@ -52,8 +49,8 @@ pub struct Bake {
     pub ops: Vec<Op>,
     /// Whether to turn images upright by their EXIF orientation before.
     pub exif: bool,
-    /// How the results are written.
-    pub encoding: Encoding,
+    /// The JPEG quality of the results, 1 to 100.
+    pub quality: u8,
 }
 
 impl Bake {
@@ -63,25 +60,6 @@ impl Bake {
             serde_json::to_value(&self.ops).map_err(|error| PrepareError::Operations(error.to_string()))?;
         Ok(Baked { ops, exif: self.exif })
     }
-}
-
-/// How changed images are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
-    /// A JPEG of this quality, 1 to 100.
-    Jpeg(u8),
-    /// A PNG: every pixel stays.
-    Png,
-}
-
-/// How JPEGs are written whose coefficients stay what they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JpegForm {
-    /// In the packed form, which is smaller and decodes faster. One that would not become smaller than its file is written as
-    /// [`JpegForm::Jpeg`].
-    Packed,
-    /// As ordinary JPEGs with a restart marker behind every row of MCUs, so that any of them can be read alone.
-    Jpeg,
 }
 
 /// What to do with an image.
@@ -95,8 +73,8 @@ pub enum Content {
     Resized {
         /// The size limit.
         size: Size,
-        /// How the shrunk images are written.
-        encoding: Encoding,
+        /// The JPEG quality of the shrunk images, 1 to 100.
+        quality: u8,
         /// What to do with segments that carry no pixels, if an image is not shrunk.
         metadata: Metadata,
     },
@@ -121,10 +99,9 @@ pub enum Container {
 }
 
 impl Options {
-    /// Whether every sample has the pixels of its original, after what is performed on it.
+    /// Whether every sample has the pixels of its original.
     pub fn is_lossless(&self) -> bool {
-        let exact = |bake: &Bake| bake.encoding == Encoding::Png;
-        !matches!(self.content, Content::Resized { .. }) && self.bake.values().all(exact)
+        !matches!(self.content, Content::Resized { .. }) && self.bake.is_empty()
     }
 
     /// How the samples of all parts are made, in words.
@@ -132,24 +109,20 @@ impl Options {
         let mut parts: Vec<String> = self
             .bake
             .iter()
-            .map(|(part, bake)| match self.form() {
-                JpegForm::Packed => format!("{part}: {bake}, JPEGs packed"),
-                JpegForm::Jpeg => format!("{part}: {bake}"),
+            .map(|(part, bake)| match self.packs() {
+                true => format!("{part}: {bake}, JPEGs packed"),
+                false => format!("{part}: {bake}"),
             })
             .collect();
         if parts.len() < 2 {
-            parts.push(self.content.words(self.form()));
+            parts.push(self.content.words(self.packs()));
         }
         parts.join("; ")
     }
 
-    /// How JPEGs are written into files of this format.
-    pub(crate) fn form(&self) -> JpegForm {
-        match self.container {
-            Container::Shards => self.jpegs,
-            // Other loaders read no packed ones.
-            Container::Tar => JpegForm::Jpeg,
-        }
+    /// Whether JPEGs are packed. Other loaders read no packed ones.
+    pub(crate) fn packs(&self) -> bool {
+        self.container == Container::Shards
     }
 
     /// The extension of the files.
@@ -161,54 +134,44 @@ impl Options {
     }
 }
 
-impl fmt::Display for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Jpeg(quality) => write!(f, "JPEG quality {quality}"),
-            Self::Png => f.write_str("PNG"),
-        }
-    }
-}
-
 impl fmt::Display for Bake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.ops.iter().map(Op::name).collect();
         let upright = if self.exif { "turned upright, " } else { "" };
-        write!(f, "{upright}{} performed, {}", names.join(", "), self.encoding)
+        write!(
+            f,
+            "{upright}{} performed, JPEG quality {}",
+            names.join(", "),
+            self.quality
+        )
     }
 }
 
 impl Content {
     /// What is done, in words.
-    pub(crate) fn words(&self, form: JpegForm) -> String {
+    pub(crate) fn words(&self, packs: bool) -> String {
         let metadata = |metadata: &Metadata| match metadata {
             Metadata::Keep => "metadata kept",
             Metadata::Drop => "metadata dropped",
         };
         match self {
             Self::Lossless(kept) => {
-                let done = match form {
-                    JpegForm::Packed => "packed",
-                    JpegForm::Jpeg => "transcoded",
-                };
+                let done = if packs { "packed" } else { "transcoded" };
                 format!("JPEGs {done} without loss, {}", metadata(kept))
             }
             Self::Raw => "files as they are".to_owned(),
             Self::Resized {
                 size,
-                encoding,
+                quality,
                 metadata: kept,
             } => {
                 let (side, length) = match size {
                     Size::LongerSide(length) => ("longer", length),
                     Size::ShorterSide(length) => ("shorter", length),
                 };
-                let packed = match form {
-                    JpegForm::Packed => ", JPEGs packed",
-                    JpegForm::Jpeg => "",
-                };
+                let packed = if packs { ", JPEGs packed" } else { "" };
                 format!(
-                    "lossy: {side} side at most {length} pixels, {encoding}; smaller images without loss, {}{packed}",
+                    "lossy: {side} side at most {length} pixels, JPEG quality {quality}; smaller images without loss, {}{packed}",
                     metadata(kept)
                 )
             }

@@ -4,9 +4,8 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use stokehold_base::whole::Writing;
-use stokehold_jpeg::is_packed;
 use stokehold_pipeline::Format;
-use stokehold_storage::shard::{Manifest, Record, ShardFacts, ShardWriter};
+use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
 
 use crate::make::Made;
 use crate::options::{Container, Options};
@@ -24,12 +23,7 @@ impl Ready {
     pub fn new(container: Container, name: &[u8], key: &str, label: u32, made: Made) -> io::Result<Self> {
         let size = (made.width, made.height);
         Ok(match container {
-            Container::Shards => {
-                let packed = is_packed(&made.file);
-                let mut record = Record::new(name.to_vec(), label, size, made.file, made.rows)?;
-                record.packed = packed;
-                Self::Record(record)
-            }
+            Container::Shards => Self::Record(Record::new(name.to_vec(), label, size, made.file)?),
             Container::Tar => Self::Member(Member {
                 key: key.to_owned(),
                 extension: extension(made.format),
@@ -120,14 +114,6 @@ impl Output {
             _ => Err(io::ErrorKind::InvalidInput.into()),
         };
         pushed.map_err(|error| (self.path.clone(), error))
-    }
-
-    /// The version of the manifest that lists the file.
-    pub fn version(&self) -> u32 {
-        match &self.writer {
-            Some(Writer::Shard(writer)) => writer.version(),
-            _ => Manifest::VERSION,
-        }
     }
 
     /// Gives the file its name when it is on the disk; its line in the manifest.

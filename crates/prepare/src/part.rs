@@ -10,7 +10,7 @@ use stokehold_loader::mask_table;
 use stokehold_pipeline::MaskTable;
 use stokehold_storage::{Dataset, Images, PairFolder, Source, StorageError};
 
-use crate::options::{Bake, Container, Content, JpegForm, Options};
+use crate::options::{Bake, Container, Content, Options};
 use crate::packing::Packing;
 use crate::{PrepareError, tar};
 
@@ -59,12 +59,12 @@ impl Part {
             .map(|sample| images.size(sample).unwrap_or(0))
             .collect();
         let mut id = Words::default();
-        let packs = options.form() == JpegForm::Packed && !matches!(making, Making::Content(Content::Raw));
+        let packs = options.packs() && !matches!(making, Making::Content(Content::Raw));
         let content = match &making {
             // With every parameter.
             Making::Bake(bake) if packs => format!("{bake:?}, packed"),
             Making::Bake(bake) => format!("{bake:?}"),
-            Making::Content(content) => content.words(options.form()),
+            Making::Content(content) => content.words(options.packs()),
         };
         for word in [name, &content, options.extension()] {
             id.add(word.as_bytes());

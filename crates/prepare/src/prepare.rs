@@ -148,7 +148,6 @@ fn run(
         return Err(PrepareError::Inside { path: out.to_owned() });
     }
     let (mut out, mut options) = (out.to_owned(), options.clone());
-    options.jpegs = options.form();
     let mut parts = parts(data, &options)?;
     check_bake(data, &parts, &options)?;
     if let Task::Share(share) = task {
@@ -192,7 +191,6 @@ fn run(
         left_out: Vec::new(),
         kept_as_they_are: Vec::new(),
         kept: 0,
-        version: Manifest::VERSION,
         done: Progress {
             done: 0,
             kept: 0,
@@ -215,7 +213,7 @@ fn run(
     };
     let manifest = Manifest {
         format: format.into(),
-        version: work.version,
+        version: Manifest::VERSION,
         prepared: options.prepared(),
         lossless: options.is_lossless(),
         classes: parts[0].images.classes().to_vec(),
@@ -246,8 +244,6 @@ struct Work<'a> {
     left_out: Vec<Left>,
     kept_as_they_are: Vec<Left>,
     kept: usize,
-    /// Of the manifest: the highest that a shard needs.
-    version: u32,
     done: Progress,
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -284,7 +280,6 @@ impl Work<'_> {
             options: self.options,
             open: None,
             written: kept.shards,
-            version: kept.version,
         };
         let mut left_out = kept.left_out;
         let (options, shares) = (self.options, self.shares.take());
@@ -316,8 +311,7 @@ impl Work<'_> {
             None => in_order(part, options, kept.next, self.stop, each)?,
         }
         self.shares = shares;
-        let (shards, version) = files.finish()?;
-        self.version = self.version.max(version);
+        let shards = files.finish()?;
         // One of them was broken at one time and whole at another.
         if part.is_masks && left_out != with_images {
             return Err(PrepareError::Changed { path: folder });
@@ -438,8 +432,6 @@ struct Files<'a> {
     options: &'a Options,
     open: Option<Output>,
     written: Vec<ShardFacts>,
-    /// The highest that a file needs.
-    version: u32,
 }
 
 impl Files<'_> {
@@ -461,7 +453,6 @@ impl Files<'_> {
 
     fn close(&mut self) -> Result<(), PrepareError> {
         if let Some(open) = self.open.take() {
-            self.version = self.version.max(open.version());
             let facts = open
                 .finish()
                 .map_err(|(path, source)| write_error(&path, source))?;
@@ -470,10 +461,10 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// All files, and the highest version that one needs.
-    fn finish(mut self) -> Result<(Vec<ShardFacts>, u32), PrepareError> {
+    /// All files.
+    fn finish(mut self) -> Result<Vec<ShardFacts>, PrepareError> {
         self.close()?;
-        Ok((self.written, self.version))
+        Ok(self.written)
     }
 }
 

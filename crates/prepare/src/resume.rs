@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stokehold_storage::SampleBytes;
 use stokehold_storage::Source;
 use stokehold_storage::StorageError;
-use stokehold_storage::shard::{Crc32, Manifest, Shard, ShardFacts};
+use stokehold_storage::shard::{Crc32, Shard, ShardFacts};
 
 use crate::options::{Container, Options};
 use crate::output::file_name;
@@ -18,8 +18,6 @@ use crate::{PrepareError, tar};
 /// Where to go on.
 pub(crate) struct Kept {
     pub shards: Vec<ShardFacts>,
-    /// The highest version that one of them needs.
-    pub version: u32,
     /// Samples in them.
     pub samples: usize,
     /// The image behind the last of them.
@@ -38,7 +36,6 @@ pub(crate) fn kept(
 ) -> Result<Kept, PrepareError> {
     let mut kept = Kept {
         shards: Vec::new(),
-        version: Manifest::VERSION,
         samples: 0,
         next: part.range.start,
         left_out: Vec::new(),
@@ -54,9 +51,9 @@ pub(crate) fn kept(
         }
         let samples = match options.container {
             Container::Shards => in_shard(part, &path, number),
-            Container::Tar => in_tar(&path).map(|samples| (samples, Manifest::VERSION)),
+            Container::Tar => in_tar(&path),
         };
-        let Some((samples, version)) = undamaged(samples)? else {
+        let Some(samples) = undamaged(samples)? else {
             break;
         };
         let Some((next, left_out)) = places(part, kept.next, &samples) else {
@@ -71,7 +68,6 @@ pub(crate) fn kept(
         })?;
         let labels = samples.iter().map(|(_, label)| *label);
         kept.shards.push(ShardFacts::new(name, bytes, crc, labels));
-        kept.version = kept.version.max(version);
         kept.samples += samples.len();
         kept.next = next;
         kept.left_out.extend(left_out);
@@ -131,10 +127,9 @@ fn open(part: &Part, path: &Path, number: u32) -> Result<Shard, StorageError> {
     Shard::open(Box::new(file), path.to_owned(), part.id, number, classes, None)
 }
 
-/// The samples of a shard, and its version.
-fn in_shard(part: &Part, path: &Path, number: u32) -> Result<(Samples, u32), StorageError> {
+fn in_shard(part: &Part, path: &Path, number: u32) -> Result<Samples, StorageError> {
     let shard = open(part, path, number)?;
-    let version = shard.version()?;
+    shard.check_header()?;
     // Damaged, or of files that have changed since: what is packed from now on could not be read with them.
     if shard.tables() != part.tables() {
         return Err(StorageError::Prepared {
@@ -148,7 +143,7 @@ fn in_shard(part: &Part, path: &Path, number: u32) -> Result<(Samples, u32), Sto
         shard.read(sample, &mut bytes)?;
         samples.push((shard.name(sample).to_vec(), shard.entry(sample).label));
     }
-    Ok((samples, version))
+    Ok(samples)
 }
 
 fn in_tar(path: &Path) -> Result<Samples, StorageError> {

@@ -225,7 +225,6 @@ fn ready(part: &Part, options: &Options, sample: usize, bytes: &SampleBytes) -> 
         format: info.format,
         width: info.width,
         height: info.height,
-        rows: bytes.rows().map(|rows| rows.offsets.to_vec()).unwrap_or_default(),
         kept: None,
     };
     let key = part.keys.get(sample).map_or("", String::as_str);

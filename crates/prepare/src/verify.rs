@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use serde::Deserialize;
-use stokehold_jpeg::{Decoder, Input, Layout, PackTables, Scale};
+use stokehold_jpeg::{Input, PackTables};
 use stokehold_loader::input;
-use stokehold_pipeline::op::Op;
-use stokehold_pipeline::{DecodeOptions, Format, bake, decode, probe};
-use stokehold_storage::shard::{Baked, Manifest, PartFacts, ShardFolder};
+use stokehold_pipeline::{DecodeOptions, decode};
+use stokehold_storage::shard::{Manifest, PartFacts, ShardFolder};
 use stokehold_storage::{Images, SampleBytes, Source};
 
 use crate::part::originals;
@@ -33,8 +31,8 @@ pub struct Findings {
 }
 
 /// Checks every checksum of the prepared data set in `out`, and, if originals are given in `against`,
-/// compares names, labels and order, and checks that every sample decodes to the same pixels, read as a whole
-/// file and by its rows. After a lossy preparation it only checks that the samples decode.
+/// compares names, labels and order, and checks that every sample decodes to the same pixels. After a lossy preparation it only
+/// checks that the samples decode.
 ///
 /// # Errors
 /// There is no prepared data set, or there are no originals; a file cannot be read. A problem with a sample
@@ -150,8 +148,6 @@ struct Originals<'a> {
     lossless: bool,
     /// Whether they are masks, whose files are copied.
     is_masks: bool,
-    /// What was performed on them.
-    baked: Option<(Vec<Op>, DecodeOptions)>,
 }
 
 impl<'a> Originals<'a> {
@@ -179,15 +175,6 @@ impl<'a> Originals<'a> {
             keys: tar::keys((0..images.len()).map(|image| images.below(image))),
             lossless,
             is_masks,
-            baked: facts
-                .baked
-                .as_ref()
-                .map(bake_of)
-                .transpose()
-                .unwrap_or_else(|problem| {
-                    problems.push(problem);
-                    None
-                }),
         }
     }
 
@@ -199,7 +186,6 @@ impl<'a> Originals<'a> {
         label: u32,
         file: Input<'_>,
         original: &mut SampleBytes,
-        jpeg: &mut Decoder,
     ) -> Result<bool, String> {
         let &image = self
             .used
@@ -230,43 +216,11 @@ impl<'a> Originals<'a> {
             };
         }
         let upright = DecodeOptions { exif: true };
-        let before = match &self.baked {
-            Some((ops, options)) => bake(ops, original.file(), options).map_err(text)?,
-            None => None,
-        };
-        let before = match before {
-            Some(baked) => baked,
-            None => decode(original.file(), &upright).map_err(text)?,
-        };
-        if decode(file, &upright).map_err(text)? != before {
+        if decode(file, &upright).map_err(text)? != decode(original.file(), &upright).map_err(text)? {
             return Err(format!("its pixels are not those of {}", self.images.name(image)));
-        }
-        if file.rows.is_some() {
-            let info = probe(file.bytes).map_err(text)?;
-            debug_assert_eq!(info.format, Format::Jpeg);
-            let whole = stokehold_jpeg::Region {
-                x: 0,
-                y: 0,
-                width: info.width,
-                height: info.height,
-            };
-            let pixels = jpeg
-                .decode(file, whole, Scale::Full, Layout::Rgb)
-                .map_err(|error| error.to_string())?;
-            let stored = decode(file, &DecodeOptions::default()).map_err(text)?;
-            if pixels.data != stored.data {
-                return Err("its rows are not where its index says".into());
-            }
         }
         Ok(true)
     }
-}
-
-/// The operations of a manifest, and how images were decoded for them.
-fn bake_of(baked: &Baked) -> Result<(Vec<Op>, DecodeOptions), String> {
-    let ops = Vec::<Op>::deserialize(&baked.ops);
-    let ops = ops.map_err(|error| format!("{}: what was performed: {error}", Manifest::FILE))?;
-    Ok((ops, DecodeOptions { exif: baked.exif }))
 }
 
 #[allow(clippy::too_many_arguments)] // What one part is checked with; a struct would only rename them.
@@ -312,7 +266,6 @@ fn shards(
             let (report, folder, next) = (report.clone(), &folder, &next);
             scope.spawn(move || {
                 let (mut bytes, mut original) = (SampleBytes::new(), SampleBytes::new());
-                let mut jpeg = Decoder::new();
                 loop {
                     let sample = next.fetch_add(1, Ordering::Relaxed);
                     if sample >= folder.len() || stop.load(Ordering::Relaxed) {
@@ -330,7 +283,6 @@ fn shards(
                                     folder.class(sample),
                                     input(&bytes),
                                     &mut original,
-                                    &mut jpeg,
                                 )
                                 .map_err(|reason| format!("{}: {reason}", folder.name(sample))),
                         });
@@ -370,8 +322,7 @@ fn tars(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), PrepareError> {
-    let (mut original, mut jpeg) = (SampleBytes::new(), Decoder::new());
-    let mut sample = 0;
+    let (mut original, mut sample) = (SampleBytes::new(), 0);
     for shard in &facts.shards {
         let path: PathBuf = out.join(&shard.file);
         let mut problems = Vec::new();
@@ -381,7 +332,7 @@ fn tars(
             }
             if let Some(originals) = originals {
                 let same = |_: &[u8], original_key: &str| original_key == key;
-                match originals.compare(sample, same, label, (&file).into(), &mut original, &mut jpeg) {
+                match originals.compare(sample, same, label, (&file).into(), &mut original) {
                     Ok(identical) => findings.identical += usize::from(identical),
                     Err(reason) => problems.push(format!("{}:{key}: {reason}", path.display())),
                 }

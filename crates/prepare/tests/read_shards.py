@@ -1,7 +1,7 @@
 """Reads a folder of shards by docs/shard-format.md alone: python read_shards.py OUT
 
-Prints a line for each sample: part, name, class, bytes of the file, their CRC-32, offsets of its rows, bytes of the tables
-of its shard. A packed JPEG is printed as it is stored.
+Prints a line for each sample: part, name, class, bytes of the file, their CRC-32, bytes of the tables of its shard.
+ A packed JPEG is printed as it is stored.
 """
 
 import json
@@ -17,14 +17,14 @@ def check(data, crc, what):
 
 
 def read_index(shard, part_id, number):
-    """Entries (offset, length, head, label, width, height), their names, the class names, and the tables."""
+    """Entries (offset, length, label, width, height), their names, the class names, and the tables."""
     head = shard.read(32)
     magic, version, shard_number, shard_id, length, crc = struct.unpack("<8sIIQII", head)
     check(head[:28], crc, "header")
     assert (magic, shard_number, shard_id) == (b"SKSHARD\n", number, part_id)
-    assert version in (1, 2)
+    assert version == 1
     tables = b""
-    if version == 2 and length:
+    if length:
         section = shard.read(length)
         tables, (crc,) = section[:-4], struct.unpack("<I", section[-4:])
         check(tables, crc, "tables")
@@ -38,11 +38,11 @@ def read_index(shard, part_id, number):
     check(index, index_crc, "index")
     entries, names, begin = [], [], 0
     for sample in range(samples):
-        *entry, name_end = struct.unpack_from("<QIIIIII", index, 32 * sample)
+        *entry, name_end = struct.unpack_from("<QIIIII", index, 28 * sample)
         entries.append(entry)
-        names.append(index[32 * samples + begin : 32 * samples + name_end])
+        names.append(index[28 * samples + begin : 28 * samples + name_end])
         begin = name_end
-    at = 32 * samples + begin
+    at = 28 * samples + begin
     (count,) = struct.unpack_from("<I", index, at)
     at, classes = at + 4, []
     for _ in range(count):
@@ -55,47 +55,32 @@ def read_index(shard, part_id, number):
 
 
 def read_sample(shard, number, entry, name):
-    """The image file and the offsets of its rows."""
-    offset, length, head_length, label, width, height = entry
+    """The image file."""
+    offset, length, label, width, height = entry
     shard.seek(offset)
     record = shard.read(length)
-    head, body = record[:head_length], record[head_length:]
-    magic, crc, body_crc, *same, name_length, rows = struct.unpack_from("<4s8IHH", head)
-    assert magic == b"SKrc" and same == [length, head_length, number, label, width, height]
+    magic, crc, file_crc, *same, name_length = struct.unpack_from("<4s8I", record)
+    assert magic == b"SKrc" and same == [length, number, label, width, height]
+    head, file = record[: 36 + name_length], record[36 + name_length :]
     check(head[8:], crc, f"head of {name}")
-    check(body, body_crc, f"body of {name}")
-    at = 40 + name_length
-    assert head[40:at] == name
-    lengths = []
-    for _ in range(rows):
-        value = shift = 0
-        while True:
-            byte = head[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        lengths.append(value)
-    offsets = [len(head) - at] if rows else []
-    for row in lengths:
-        offsets.append(offsets[-1] + row)
-    return head[at:] + body, offsets
+    check(file, file_crc, f"file of {name}")
+    assert head[36:] == name
+    return file
 
 
 def main(out):
     with open(os.path.join(out, "shards.json")) as file:
         manifest = json.load(file)
-    assert manifest["format"] == "stokehold shards" and manifest["version"] in (1, 2)
+    assert manifest["format"] == "stokehold shards" and manifest["version"] == 1
     for part, facts in manifest["parts"].items():
         for number, facts_of_shard in enumerate(facts["shards"]):
             with open(os.path.join(out, facts_of_shard["file"]), "rb") as shard:
                 entries, names, classes, tables = read_index(shard, int(facts["id"], 16), number)
                 assert classes == manifest["classes"]
                 for sample, (entry, name) in enumerate(zip(entries, names)):
-                    file, rows = read_sample(shard, sample, entry, name)
-                    columns = [part, name.decode(), classes[entry[3]], len(file), f"{zlib.crc32(file):08x}"]
-                    print(*columns, ",".join(map(str, rows)), len(tables), sep="\t")
+                    file = read_sample(shard, sample, entry, name)
+                    columns = [part, name.decode(), classes[entry[2]], len(file), f"{zlib.crc32(file):08x}"]
+                    print(*columns, len(tables), sep="\t")
 
 
 if __name__ == "__main__":

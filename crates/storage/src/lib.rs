@@ -57,7 +57,7 @@ pub use joined::Joined;
 pub use list::ImageList;
 pub use pairs::PairFolder;
 pub use pixel_classes::{Coding, IGNORE, PixelClasses};
-pub use sample_bytes::{SampleBytes, SampleRows};
+pub use sample_bytes::SampleBytes;
 pub use slow::SlowSource;
 pub use source::Source;
 

@@ -5,27 +5,14 @@ use std::sync::Arc;
 /// The bytes of one sample as a source read them; each worker keeps one, so that reading allocates only for a larger
 /// sample than before.
 ///
-/// Sources that know where the rows of a JPEG begin hand that over too, and those that have packed JPEGs, the tables to read
-/// them with.
+/// Sources that have packed JPEGs hand over the tables to read them with, too.
 #[derive(Debug, Clone, Default)]
 pub struct SampleBytes {
     pub(crate) buffer: Vec<u8>,
     /// Where the image file begins in `buffer`; before it stands what belongs to the source.
     pub(crate) start: usize,
-    pub(crate) rows: Vec<u32>,
     /// Those of the shard that the file was read from.
     pub(crate) tables: Option<Arc<[u8]>>,
-}
-
-/// Where the MCU rows of a JPEG begin, for a decoder that skips to those it needs.
-///
-/// There is a restart marker at the end of every row but the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SampleRows<'a> {
-    /// The number of the first MCU row that is there.
-    pub first: u32,
-    /// For each row the offset in the file of its coded data, and at the end where the last one's data ends.
-    pub offsets: &'a [u32],
 }
 
 impl SampleBytes {
@@ -39,12 +26,6 @@ impl SampleBytes {
         self.buffer.get(self.start..).unwrap_or_default()
     }
 
-    /// Where its rows begin, where that is known.
-    pub fn rows(&self) -> Option<SampleRows<'_>> {
-        let offsets = self.rows.as_slice();
-        (!offsets.is_empty()).then_some(SampleRows { first: 0, offsets })
-    }
-
     /// The tables that the packed JPEGs of its source are read with, where they need others than every program has.
     pub fn tables(&self) -> Option<&[u8]> {
         self.tables.as_deref()
@@ -54,7 +35,6 @@ impl SampleBytes {
     /// given back first.
     pub fn refill(&mut self) -> &mut Vec<u8> {
         self.start = 0;
-        self.rows.clear();
         self.tables = None;
         self.buffer.clear();
         self.buffer.shrink_to(64 << 20);
@@ -64,7 +44,6 @@ impl SampleBytes {
     /// Forgets the sample, and lends the buffer with the length of an image file that is to be read over what it holds.
     pub fn refill_with(&mut self, length: usize) -> &mut [u8] {
         self.start = 0;
-        self.rows.clear();
         self.tables = None;
         // Not cleared first: growing would zero what is read over anyway.
         self.buffer.resize(length, 0);

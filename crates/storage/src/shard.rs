@@ -1,23 +1,22 @@
-//! Prepared shards: many samples in one file, each with its checksums and the places of its rows.
+//! Prepared shards: many samples in one file, each with its checksums.
 //!
-//! A folder of a million files costs an open, a stat and a seek for each of them, and a JPEG has to be decoded from
-//! its first byte. A *shard* holds some hundred megabytes of samples one behind the other:
+//! A folder of a million files costs an open, a stat and a seek for each of them. A *shard* holds some hundred megabytes of
+//! samples one behind the other:
 //!
 //! ```text
 //! ┌────────┬────────┬──────────────┬──────────────┬─ ─ ─┬────────────────────────────────┬────────┐
 //! │ header │ tables │ record 0     │ record 1     │     │ index: where every record is,  │ footer │
-//! │        │        │ head │ body  │ head │ body  │     │ label, size, name; class names │        │
+//! │        │        │ head │ file  │ head │ file  │     │ label, size, name; class names │        │
 //! └────────┴────────┴──────────────┴──────────────┴─ ─ ─┴────────────────────────────────┴────────┘
 //! ```
 //!
-//! A record's *head* has all that is known of the sample, where its MCU rows begin, and the file up to the first of
-//! them; the *body* is the rest of the file. So one read of a known length fetches a sample, or one fetches the head and
-//! a second one only some rows. `docs/shard-format.md` has every byte.
+//! A record's *head* has all that is known of the sample, and the image file follows. So one read of a known length fetches a
+//! sample. `docs/shard-format.md` has every byte.
 //!
 //! *Tables* are what packed JPEGs are decoded with, where they need others than every program has. They are read when a shard is
 //! opened, and go to the decoder with every sample ([`SampleBytes::tables`](crate::SampleBytes::tables)).
 //!
-//! Head, body, index, tables, header and footer each have a CRC-32. A wrong body costs its sample. Where the index is wrong or
+//! Head, file, index, tables, header and footer each have a CRC-32. A wrong file costs its sample. Where the index is wrong or
 //! cut off, the records are looked for one behind the other ([`Shard::open`]), because every head repeats what the index
 //! says of it; only those that are damaged themselves are lost.
 //!

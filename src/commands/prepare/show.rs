@@ -133,13 +133,6 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
         after as f64 / before.max(1) as f64,
         before as f64 / 1e6
     )?;
-    let is_packed = manifest.prepared.contains("packed") && manifest.format != Manifest::TAR;
-    if is_packed && manifest.version == Manifest::VERSION {
-        writeln!(
-            to,
-            "no image was packed: none is a JPEG that becomes smaller by it"
-        )?;
-    }
     if manifest.format != Manifest::TAR && after > before {
         writeln!(
             to,

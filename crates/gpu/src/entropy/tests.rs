@@ -9,9 +9,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use std::fmt;
 use std::path::PathBuf;
-use stokehold_jpeg::{
-    Decoder, Header, Input, Metadata, Region, RowIndex, Scale, TranscodeOptions, transcode,
-};
+use stokehold_jpeg::{Decoder, Header, Metadata, Region, Scale, TranscodeOptions, transcode};
 
 #[path = "../../../jpeg/tests/it/writer.rs"]
 #[allow(dead_code)]
@@ -22,8 +20,6 @@ const SCALES: [Scale; 4] = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eig
 /// What is to be decoded.
 struct Case {
     bytes: Vec<u8>,
-    /// Offsets of a row index.
-    rows: Option<Vec<u32>>,
     region: Region,
     scale: Scale,
 }
@@ -34,19 +30,9 @@ impl Case {
         let region = Header::parse(&bytes).ok()?.full();
         Some(Case {
             bytes,
-            rows: None,
             region,
             scale: Scale::Full,
         })
-    }
-
-    fn input(&self) -> Input<'_> {
-        let rows = self.rows.as_deref().map(|offsets| RowIndex { first: 0, offsets });
-        Input {
-            bytes: &self.bytes,
-            rows,
-            tables: None,
-        }
     }
 }
 
@@ -118,7 +104,7 @@ fn check(gpu: &Gpu, cases: &[Case], mut scans: Scans) -> Tally {
     let (mut decoder, mut blocks, mut pushed) = (Decoder::new(), 0, Vec::new());
     let mut words = Words::default();
     for case in cases {
-        match decoder.coded(case.input(), case.region, case.scale) {
+        match decoder.coded(&case.bytes, case.region, case.scale) {
             Ok(Some(coded)) => {
                 let first = blocks;
                 let mut firsts = Vec::new();
@@ -154,7 +140,7 @@ fn check(gpu: &Gpu, cases: &[Case], mut scans: Scans) -> Tally {
     }
     for ((case, first), &word) in pushed.into_iter().zip(u32::from_bytes(&faults)) {
         let fault = Faults(word);
-        let expected = decoder.decode_blocks(case.input(), case.region, case.scale);
+        let expected = decoder.decode_blocks(&case.bytes, case.region, case.scale);
         if word & UNSYNCHRONISED != 0 {
             tally.unsynchronised += 1;
             continue;
@@ -225,14 +211,13 @@ proptest! {
         length in prop::sample::select(vec![32u32, 64, 256, 1024, 1 << 20]),
     ) {
         let Some(gpu) = gpu() else { return Ok(()) };
-        let cases: Vec<Case> = files.iter().map(|(spec, cut, scale, indexed)| {
-            let (mut bytes, mut rows) = (spec.write().bytes, None);
-            if *indexed {
-                let transcoded = transcode(&bytes, &TranscodeOptions { metadata: Metadata::Drop }).expect("an image");
-                (bytes, rows) = (transcoded.bytes, Some(transcoded.rows));
+        let cases: Vec<Case> = files.iter().map(|(spec, cut, scale, transcoded)| {
+            let mut bytes = spec.write().bytes;
+            if *transcoded {
+                bytes = transcode(&bytes, &TranscodeOptions { metadata: Metadata::Drop }).expect("an image");
             }
             let region = part(&Header::parse(&bytes).expect("a header"), *cut);
-            Case { bytes, rows, region, scale: SCALES[*scale] }
+            Case { bytes, region, scale: SCALES[*scale] }
         }).collect();
         let tally = check(&gpu, &cases, scans(length));
         // Of some samplings there is no scaled size.
@@ -303,14 +288,14 @@ fn encoders_codes_and_samplings() {
                 encoder.set_restart_interval(interval);
                 let encoded = encoder.encode(&picture(width, height, channels), width, height, kind);
                 encoded.expect("a picture");
-                // One scan of codes of its own, with a restart marker a row.
+                // One scan of codes of its own.
                 if let Ok(transcoded) = transcode(
                     &bytes,
                     &TranscodeOptions {
                         metadata: Metadata::Drop,
                     },
                 ) {
-                    cases.extend(Case::whole(transcoded.bytes));
+                    cases.extend(Case::whole(transcoded));
                 }
                 cases.extend(Case::whole(bytes));
             }

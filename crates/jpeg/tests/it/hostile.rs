@@ -4,7 +4,7 @@ use crate::oracle;
 use crate::region::SCALES;
 use crate::writer::Spec;
 use proptest::prelude::*;
-use stokehold_jpeg::{Decoder, Error, Header, Layout, Metadata, Region, Scale, TranscodeOptions, Transcoded};
+use stokehold_jpeg::{Decoder, Error, Header, Layout, Metadata, Region, Scale, TranscodeOptions};
 
 /// Header, full decode, what there is, a region, planes of it at a scale, and transcoding; nothing may panic. Whether the file decodes.
 pub fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
@@ -49,7 +49,7 @@ pub fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
         Err(_) => assert!(whole.is_none(), "the whole decodes, but no part of it"),
     }
     let metadata = [Metadata::Keep, Metadata::Drop][bytes.len() % 2];
-    if let Ok(Transcoded { bytes, .. }) = Decoder::new().transcode(bytes, &TranscodeOptions { metadata }) {
+    if let Ok(bytes) = Decoder::new().transcode(bytes, &TranscodeOptions { metadata }) {
         assert_eq!(decode(&bytes), whole, "transcoding changes the pixels");
     }
     whole.is_some()

@@ -10,6 +10,5 @@ mod oracle;
 mod packed;
 mod planes;
 mod region;
-mod rows;
 mod transcode;
 mod writer;

@@ -1,6 +1,7 @@
 //! A region is the crop of the whole, bit for bit.
 
 use crate::oracle;
+use crate::writer::Spec;
 use std::path::PathBuf;
 use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
 
@@ -99,4 +100,31 @@ fn of_files_of_unusual_kinds() {
 #[test]
 fn of_everything_the_encoder_offers() {
     compare(&oracle::corpus(), 20);
+}
+
+#[test]
+fn what_lies_outside_the_image_needs_no_mcus() {
+    let spec = Spec {
+        width: 60,
+        height: 190,
+        factors: vec![(2, 2), (1, 1), (1, 1)],
+        restart_interval: 0,
+        interleaved: true,
+        adobe: None,
+        wide_steps: false,
+        seed: 5,
+    };
+    let header = Header::parse(&spec.write().bytes).expect("a header");
+    let outside = [
+        (0, 0, 0, 1),
+        (0, 0, header.width + 1, 1),
+        (0, header.height, 1, 1),
+        (u32::MAX, 0, u32::MAX, 1),
+    ];
+    for (x, y, width, height) in outside {
+        let region = Region { x, y, width, height };
+        for scale in SCALES {
+            assert_eq!(header.mcus(&region, scale), (0..0, 0..0), "{region:?}");
+        }
+    }
 }

@@ -189,7 +189,7 @@ fn a_read_that_fails_names_the_object() {
 #[test]
 fn shards_are_read_by_ranges() {
     let dir = tempfile::tempdir().unwrap();
-    crate::shards::write_set(&dir.path().join("pics/prepared"));
+    crate::set::write_set(&dir.path().join("pics/prepared"));
     let here = Dataset::open(dir.path().join("pics/prepared"), None, 7).unwrap();
     let server = Server::start(dir.path()).unwrap();
     let there = open(&server, "s3://pics/prepared", None).unwrap();

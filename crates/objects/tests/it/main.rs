@@ -4,5 +4,8 @@ mod dataset;
 mod faults;
 mod moto;
 mod s3;
+#[allow(dead_code)]
+#[path = "../../../storage/tests/it/set.rs"]
+mod set;
 #[path = "../../../storage/tests/it/tree.rs"]
 mod tree;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use stokehold_jpeg::{Decoder, Metadata, PackSample, PackTables, Packer, TranscodeOptions, transcode};
+use stokehold_jpeg::{Decoder, Metadata, PackSample, PackTables, Packer, TranscodeOptions};
 use stokehold_pipeline::op::{Normalize, Op, RandomErasing};
 use stokehold_pipeline::{
-    DecodeOptions, DrawKey, Executor, Format, ImageError, Input, Pipeline, RowIndex, Runner, SampleMut,
-    SampleType, decode, probe,
+    DecodeOptions, DrawKey, Executor, Format, ImageError, Input, Pipeline, Runner, SampleMut, SampleType,
+    decode, probe,
 };
 
 use crate::oracle;
@@ -145,41 +145,6 @@ fn types_read_what_they_write() {
     );
 }
 
-/// Where the rows of a JPEG begin changes nothing but the work.
-#[test]
-fn a_row_index_changes_no_sample() {
-    let options = TranscodeOptions {
-        metadata: Metadata::Drop,
-    };
-    for pipeline in [Pipeline::imagenet_train(64), Pipeline::published(3, 96)] {
-        let mut runner = Runner::new(Arc::new(pipeline), Executor::Fused, DecodeOptions::default()).unwrap();
-        let (mut plain, mut indexed) = (
-            vec![0.0f32; runner.output_len()],
-            vec![0.0f32; runner.output_len()],
-        );
-        for (sample, bytes) in (0..).zip(files()) {
-            let prepared = transcode(&bytes, &options).unwrap();
-            let rows = RowIndex {
-                first: 0,
-                offsets: &prepared.rows,
-            };
-            let key = DrawKey {
-                seed: 5,
-                epoch: 0,
-                sample,
-            };
-            runner.run(&bytes, key, &mut plain).unwrap();
-            let input = Input {
-                bytes: &prepared.bytes,
-                rows: Some(rows),
-                tables: None,
-            };
-            runner.run(input, key, &mut indexed).unwrap();
-            assert!(plain == indexed, "file {sample}");
-        }
-    }
-}
-
 /// The packed form of a JPEG is a JPEG to every pipeline.
 #[test]
 fn packing_changes_no_sample() {
@@ -210,7 +175,6 @@ fn packing_changes_no_sample() {
                     let made = jpeg.pack(bytes, &mut packer, &options).unwrap();
                     let input = Input {
                         bytes: &made,
-                        rows: None,
                         tables: given,
                     };
                     assert_eq!(probe(&made).unwrap(), probe(bytes).unwrap());

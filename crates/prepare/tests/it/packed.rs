@@ -1,6 +1,7 @@
 //! JPEGs in their packed form: what was made of them, and tables of the data set's own.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +11,7 @@ use stokehold_base::fault::Fault;
 use stokehold_jpeg::{Decoder, Metadata, PackTables, is_packed};
 use stokehold_loader::{Loader, LoaderOptions};
 use stokehold_pipeline::{Executor, Pipeline};
-use stokehold_prepare::{Bake, Container, Content, Encoding, JpegForm, Options, extract};
+use stokehold_prepare::{Bake, Container, Content, Options, extract};
 use stokehold_storage::shard::{Manifest, ShardFolder};
 use stokehold_storage::{Dataset, SampleBytes, Source};
 use tempfile::TempDir;
@@ -27,21 +28,13 @@ fn every_kind_with_tables() -> TempDir {
     data
 }
 
-fn jpegs() -> Options {
-    Options {
-        jpegs: JpegForm::Jpeg,
-        ..small_shards()
-    }
-}
-
-/// The version in the header of every shard, and how long its tables section is.
-fn headers(out: &Path) -> Vec<(u32, u32)> {
+/// How long the tables section of every shard is.
+fn tables_sections(out: &Path) -> Vec<u32> {
     let shards = files(out)
         .into_iter()
         .filter(|(name, _)| name.ends_with(".skshard"));
-    let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     shards
-        .map(|(_, bytes)| (number(&bytes, 8), number(&bytes, 24)))
+        .map(|(_, bytes)| u32::from_le_bytes(bytes[24..28].try_into().unwrap()))
         .collect()
 }
 
@@ -68,7 +61,6 @@ fn packed_jpegs_stand_for_the_data_set() {
         let dir = TempDir::new().unwrap();
         let report = prepare(data.path(), dir.path(), &small_shards()).unwrap();
         assert_eq!(report.kept_as_they_are, []);
-        assert_eq!(report.manifest.version, 2);
         assert_eq!(
             report.manifest.prepared,
             "JPEGs packed without loss, metadata dropped"
@@ -78,9 +70,8 @@ fn packed_jpegs_stand_for_the_data_set() {
         let packed = all.iter().filter(|(_, file, _)| is_packed(file)).count();
         assert!(packed > 3, "{packed}");
         assert!(all.iter().all(|(_, _, tables)| (*tables > 0) == has_tables));
-        for (version, tables) in headers(dir.path()) {
+        for tables in tables_sections(dir.path()) {
             assert_eq!(tables > 0, has_tables);
-            assert!(version == 2 || !has_tables);
         }
         let (before, after) = (
             Dataset::open(data.path(), None, 0).unwrap().train,
@@ -154,15 +145,10 @@ fn tables_are_those_of_the_data_set() {
 }
 
 #[test]
-fn ordinary_jpegs_and_other_files_need_no_later_version() {
+fn files_that_are_kept_need_no_tables() {
     let data = every_kind_with_tables();
     let dir = TempDir::new().unwrap();
-    let (ordinary, raw) = (dir.path().join("ordinary"), dir.path().join("raw"));
-    let report = prepare(data.path(), &ordinary, &jpegs()).unwrap();
-    assert_eq!(
-        report.manifest.prepared,
-        "JPEGs transcoded without loss, metadata dropped"
-    );
+    let raw = dir.path().join("raw");
     let options = Options {
         content: Content::Raw,
         ..small_shards()
@@ -173,62 +159,46 @@ fn ordinary_jpegs_and_other_files_need_no_later_version() {
     add(pngs.path(), "b/2.png", &png(2, 20, 30));
     let of_pngs = dir.path().join("pngs");
     prepare(pngs.path(), &of_pngs, &small_shards()).unwrap();
-    for out in [&ordinary, &raw, &of_pngs] {
-        assert_eq!(manifest(out).version, 1);
-        assert!(headers(out).iter().all(|&header| header == (1, 0)), "{out:?}");
-        assert!(!headers(out).is_empty());
+    for out in [&raw, &of_pngs] {
+        let sections = tables_sections(out);
+        assert!(
+            !sections.is_empty() && sections.iter().all(|&length| length == 0),
+            "{sections:?}"
+        );
     }
-    let images = Dataset::open(&ordinary, None, 0).unwrap().train;
+    let images = Dataset::open(&raw, None, 0).unwrap().train;
     same(&Dataset::open(data.path(), None, 0).unwrap().train, &images);
-    // A share without an image has no shard, and needs nothing.
-    share(pngs.path(), &dir.path().join("shares"), "3/3", &small_shards()).unwrap();
-    share(data.path(), &dir.path().join("many"), "40/40", &small_shards()).unwrap();
-    share(data.path(), &dir.path().join("many"), "1/40", &small_shards()).unwrap();
-    let version = |share: &str| manifest(&dir.path().join(share)).version;
-    assert_eq!(version("shares.workers/3-of-3"), 1);
-    assert_eq!(
-        (version("many.workers/40-of-40"), version("many.workers/1-of-40")),
-        (
-            2 - u32::from(headers(&dir.path().join("many.workers/40-of-40")).is_empty()),
-            2 - u32::from(headers(&dir.path().join("many.workers/1-of-40")).is_empty())
-        )
-    );
-}
-
-#[test]
-fn one_form_is_not_taken_for_the_other() {
-    let data = every_kind();
-    let dir = TempDir::new().unwrap();
-    prepare(data.path(), dir.path(), &jpegs()).unwrap();
-    let before = files(dir.path());
-    let error = prepare(data.path(), dir.path(), &small_shards()).unwrap_err();
-    assert!(
-        error.is_input() && error.to_string().contains("with these options"),
-        "{error}"
-    );
-    assert!(files(dir.path()) == before);
 }
 
 #[test]
 fn tar_files_hold_ordinary_jpegs() {
     let data = every_kind_with_tables();
-    let tar = |jpegs| {
-        let dir = TempDir::new().unwrap();
-        let options = Options {
-            jpegs,
-            container: Container::Tar,
-            ..small_shards()
-        };
-        let report = prepare(data.path(), dir.path(), &options).unwrap();
-        assert_eq!(report.manifest.version, 1);
-        files(dir.path())
-    };
-    let packed = tar(JpegForm::Packed);
-    assert!(packed == tar(JpegForm::Jpeg));
     let options = Options {
         container: Container::Tar,
         ..small_shards()
     };
+    let dir = TempDir::new().unwrap();
+    let report = prepare(data.path(), dir.path(), &options).unwrap();
+    assert!(
+        report.manifest.prepared.contains("transcoded"),
+        "{}",
+        report.manifest.prepared
+    );
+    let mut jpegs = 0;
+    for (name, bytes) in files(dir.path()) {
+        if !name.ends_with(".tar") {
+            continue;
+        }
+        let mut archive = tar::Archive::new(&*bytes);
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut file = Vec::new();
+            entry.read_to_end(&mut file).unwrap();
+            assert!(!is_packed(&file), "{:?}", entry.path().unwrap());
+            jpegs += usize::from(file.starts_with(&[0xFF, 0xD8]));
+        }
+    }
+    assert!(jpegs > 10, "{jpegs}");
     check(data.path(), &options, 3);
 }
 
@@ -265,7 +235,7 @@ fn what_was_cut_short_and_what_was_joined_end_the_same() {
     let bake = Bake {
         ops: pipeline.head().moves.to_vec(),
         exif: true,
-        encoding: Encoding::Jpeg(90),
+        quality: 90,
     };
     let baked = Options {
         bake: [("train".to_owned(), bake)].into(),

@@ -9,7 +9,7 @@ use jpeg_encoder::ColorType;
 use stokehold_base::fault::Fault;
 use stokehold_loader::{Loader, LoaderOptions};
 use stokehold_pipeline::{Executor, Pipeline};
-use stokehold_prepare::{Bake, Container, Content, Encoding, Options, Size, extract};
+use stokehold_prepare::{Bake, Container, Content, Options, Size, extract};
 use stokehold_storage::shard::Manifest;
 use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, Source};
 use tempfile::TempDir;
@@ -195,7 +195,7 @@ fn what_would_leave_masks_behind_is_refused() {
     let bake = Bake {
         ops: Vec::new(),
         exif: false,
-        encoding: Encoding::Png,
+        quality: 90,
     };
     let cases = [
         (
@@ -209,7 +209,7 @@ fn what_would_leave_masks_behind_is_refused() {
             Options {
                 content: Content::Resized {
                     size: Size::ShorterSide(20),
-                    encoding: Encoding::Png,
+                    quality: 90,
                     metadata: stokehold_jpeg::Metadata::Drop,
                 },
                 ..small_shards()

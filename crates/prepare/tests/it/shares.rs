@@ -6,9 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use stokehold_base::fault::Fault;
 use stokehold_pipeline::Pipeline;
-use stokehold_prepare::{
-    Bake, Container, Encoding, Options, PrepareError, Report, Share, join, prepare_share,
-};
+use stokehold_prepare::{Bake, Container, Options, PrepareError, Report, Share, join, prepare_share};
 use tempfile::TempDir;
 
 use crate::data::{add, every_kind, files, prepare, small_shards};
@@ -59,7 +57,7 @@ fn shares_are_joined_to_what_one_worker_writes() {
     let bake = Bake {
         ops,
         exif: true,
-        encoding: Encoding::Jpeg(90),
+        quality: 90,
     };
     let baked = Options {
         bake: [("train".to_owned(), bake)].into(),

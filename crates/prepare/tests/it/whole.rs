@@ -128,23 +128,6 @@ fn a_split_takes_the_same_images() {
 }
 
 #[test]
-fn every_jpeg_has_rows_and_other_files_have_none() {
-    let data = every_kind();
-    let dir = TempDir::new().unwrap();
-    prepare(data.path(), dir.path(), &Options::default()).unwrap();
-    let images = Dataset::open(dir.path(), None, 0).unwrap().train;
-    let mut bytes = SampleBytes::new();
-    for sample in 0..images.len() {
-        images.read(sample, &mut bytes).unwrap();
-        let is_jpeg = bytes.file().starts_with(&[0xFF, 0xD8]);
-        assert_eq!(bytes.rows().is_some(), is_jpeg, "{}", images.name(sample));
-    }
-    let findings = verify(dir.path(), Some(data.path()));
-    assert_eq!(findings.problems, [""; 0]);
-    assert_eq!((findings.samples, findings.identical), (19, 19));
-}
-
-#[test]
 fn the_number_of_threads_changes_nothing() {
     let data = every_kind();
     for container in [Container::Shards, Container::Tar] {

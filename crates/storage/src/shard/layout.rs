@@ -8,9 +8,9 @@ use std::fmt;
 /// The bytes of a shard's header.
 pub(super) const HEADER: usize = 32;
 /// The bytes of a record's head before the name.
-pub(super) const HEAD: usize = 40;
+pub(super) const HEAD: usize = 36;
 /// The bytes of an index entry.
-pub(super) const ENTRY: usize = 32;
+pub(super) const ENTRY: usize = 28;
 /// The bytes of a shard's footer.
 pub(super) const FOOTER: usize = 48;
 /// The bytes of the checksum at the end of the tables section.
@@ -23,10 +23,8 @@ pub(super) const MOST_INDEX_BYTES: u64 = 1 << 30;
 pub(super) const HEADER_MAGIC: [u8; 8] = *b"SKSHARD\n";
 pub(super) const HEAD_MAGIC: [u8; 4] = *b"SKrc";
 const FOOTER_MAGIC: [u8; 8] = *b"SKSHEND\n";
-/// The version of a shard that needs nothing of a later one.
-pub(super) const FIRST_VERSION: u32 = 1;
-/// The version of a shard with packed JPEGs or with tables for them: the last one that this program reads.
-pub(super) const PACKED_VERSION: u32 = 2;
+/// The version of the format.
+pub(super) const VERSION: u32 = 1;
 
 /// Where a shard is not what it should be, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +73,6 @@ pub struct Entry {
     pub offset: u64,
     /// The bytes of its record.
     pub length: u32,
-    /// The bytes of the record's head.
-    pub head: u32,
     /// The number of its class.
     pub label: u32,
     /// Columns of the image, as stored.
@@ -91,15 +87,14 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub crc: u32,
-    pub body_crc: u32,
+    pub file_crc: u32,
     pub length: u32,
-    pub head: u32,
     pub number: u32,
     pub label: u32,
     pub width: u32,
     pub height: u32,
-    pub name: u16,
-    pub rows: u16,
+    /// The bytes of the name, which follows.
+    pub name: u32,
 }
 
 impl Header {
@@ -123,28 +118,23 @@ impl Header {
         if crc32fast::hash(&bytes[..28]) != u32_at(bytes, 28) {
             return Err(Damage::at(0, "the header's checksum is wrong"));
         }
-        let version = u32_at(bytes, 8);
         Ok(Self {
-            version,
+            version: u32_at(bytes, 8),
             identity: Identity {
                 id: u64_at(bytes, 16),
                 number: u32_at(bytes, 12),
             },
-            tables: if version < PACKED_VERSION {
-                0
-            } else {
-                u32_at(bytes, 24)
-            },
+            tables: u32_at(bytes, 24),
         })
     }
 
     /// Refuses a version that this program does not know; the error says what to do.
     pub fn check_version(&self) -> Result<(), String> {
         match self.version {
-            FIRST_VERSION | PACKED_VERSION => Ok(()),
+            VERSION => Ok(()),
             other => Err(format!(
-                "version {other} of the format; this program reads versions {FIRST_VERSION} and {PACKED_VERSION}; update it, \
-                 or prepare the data set again with it"
+                "version {other} of the format; this program reads version {VERSION}; update it, or prepare the data set again \
+                 with it"
             )),
         }
     }
@@ -168,25 +158,23 @@ pub(super) fn parse_tables(section: &[u8]) -> Result<&[u8], Damage> {
 }
 
 impl Head {
-    /// The head's bytes, with its checksum; `rest` is what follows the fixed part.
-    pub fn write(&self, rest: &[u8], into: &mut Vec<u8>) {
+    /// The head's bytes, with its checksum.
+    pub fn write(&self, name: &[u8], into: &mut Vec<u8>) {
         let start = into.len();
         into.extend(HEAD_MAGIC);
         for number in [
             0,
-            self.body_crc,
+            self.file_crc,
             self.length,
-            self.head,
             self.number,
             self.label,
             self.width,
             self.height,
+            self.name,
         ] {
             into.extend(number.to_le_bytes());
         }
-        into.extend(self.name.to_le_bytes());
-        into.extend(self.rows.to_le_bytes());
-        into.extend(rest);
+        into.extend(name);
         let crc = crc32fast::hash(&into[start + 8..]);
         into[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
     }
@@ -198,24 +186,26 @@ impl Head {
         }
         let head = Self {
             crc: u32_at(bytes, 4),
-            body_crc: u32_at(bytes, 8),
+            file_crc: u32_at(bytes, 8),
             length: u32_at(bytes, 12),
-            head: u32_at(bytes, 16),
-            number: u32_at(bytes, 20),
-            label: u32_at(bytes, 24),
-            width: u32_at(bytes, 28),
-            height: u32_at(bytes, 32),
-            name: u16_at(bytes, 36),
-            rows: u16_at(bytes, 38),
+            number: u32_at(bytes, 16),
+            label: u32_at(bytes, 20),
+            width: u32_at(bytes, 24),
+            height: u32_at(bytes, 28),
+            name: u32_at(bytes, 32),
         };
-        let least = HEAD as u64 + u64::from(head.name) + u64::from(head.rows);
-        match least <= u64::from(head.head) && head.head <= head.length {
+        match HEAD as u64 + u64::from(head.name) <= u64::from(head.length) {
             true => Ok(head),
             false => Err(Damage::at(
                 at,
                 "the lengths in the record's head contradict each other",
             )),
         }
+    }
+
+    /// The bytes of the head, the name included.
+    pub fn len(&self) -> usize {
+        HEAD + self.name as usize
     }
 
     /// Whether `bytes`, all of the head, are what was written.
@@ -228,7 +218,7 @@ impl Head {
 
     /// The name, in all bytes of the head.
     pub fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        &bytes[HEAD..HEAD + usize::from(self.name)]
+        &bytes[HEAD..self.len()]
     }
 
     /// The index entry that says the same.
@@ -236,72 +226,12 @@ impl Head {
         Entry {
             offset,
             length: self.length,
-            head: self.head,
             label: self.label,
             width: self.width,
             height: self.height,
             name_end,
         }
     }
-}
-
-/// Lengths of rows: seven bits a byte from the lowest on, the eighth bit says that more follow (LEB128).
-pub(super) fn write_row_lengths(offsets: &[u32], into: &mut Vec<u8>) {
-    for pair in offsets.windows(2) {
-        let mut left = pair[1] - pair[0];
-        while left >= 0x80 {
-            into.push(left as u8 | 0x80);
-            left >>= 7;
-        }
-        into.push(left as u8);
-    }
-}
-
-/// The bytes that [`write_row_lengths`] takes for a row's length.
-pub(super) fn row_length_size(length: u32) -> u64 {
-    u64::from(32 - length.max(1).leading_zeros()).div_ceil(7)
-}
-
-/// Reads `count` lengths of rows from `bytes` as offsets, and returns how many bytes they take. The first row begins
-/// where `bytes` ends once they are taken away; no row may end behind `file`.
-///
-/// `None` where they are no such thing.
-pub(super) fn parse_row_lengths(
-    bytes: &[u8],
-    count: u16,
-    file: usize,
-    offsets: &mut Vec<u32>,
-) -> Option<usize> {
-    offsets.clear();
-    if count == 0 {
-        return Some(0);
-    }
-    // Lengths first: the first offset is known when their end is.
-    let (mut at, mut sum) = (0, 0u32);
-    offsets.push(0);
-    for _ in 0..count {
-        let (mut length, mut shift) = (0u64, 0);
-        loop {
-            let &byte = bytes.get(at)?;
-            at += 1;
-            length |= u64::from(byte & 0x7F) << shift;
-            if byte & 0x80 == 0 {
-                break;
-            }
-            shift += 7;
-            if shift > 28 {
-                return None;
-            }
-        }
-        sum = sum.checked_add(u32::try_from(length).ok()?)?;
-        offsets.push(sum);
-    }
-    let first = u32::try_from(bytes.len() - at).ok()?;
-    if first.checked_add(sum)? as usize > file - at {
-        return None;
-    }
-    offsets.iter_mut().for_each(|offset| *offset += first);
-    Some(at)
 }
 
 /// The index of a shard, read or rebuilt.
@@ -320,7 +250,6 @@ impl Index {
             bytes.extend(entry.offset.to_le_bytes());
             for number in [
                 entry.length,
-                entry.head,
                 entry.label,
                 entry.width,
                 entry.height,
@@ -355,18 +284,17 @@ impl Index {
             let entry = Entry {
                 offset: u64_at(bytes, 0),
                 length: u32_at(bytes, 8),
-                head: u32_at(bytes, 12),
-                label: u32_at(bytes, 16),
-                width: u32_at(bytes, 20),
-                height: u32_at(bytes, 24),
-                name_end: u32_at(bytes, 28),
+                label: u32_at(bytes, 12),
+                width: u32_at(bytes, 16),
+                height: u32_at(bytes, 20),
+                name_end: u32_at(bytes, 24),
             };
             let inside = entry.offset >= HEADER as u64
                 && entry
                     .offset
                     .checked_add(entry.length.into())
                     .is_some_and(|end| end <= at);
-            if !inside || entry.head < HEAD as u32 || entry.head > entry.length {
+            if !inside || entry.length < HEAD as u32 {
                 return Err(wrong(number * ENTRY, "an entry of the index points nowhere"));
             }
             if entry.name_end < name_end || entry.name_end as usize > rest.len() {
@@ -468,32 +396,4 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn row_lengths_come_back_as_offsets() {
-        for offsets in [
-            vec![600, 601, 728, 729 + 127, 1_000, 20_000, 20_000, 3_000_000],
-            vec![600, 700],
-        ] {
-            let mut bytes = Vec::new();
-            write_row_lengths(&offsets, &mut bytes);
-            let lengths = bytes.len();
-            let sizes = offsets.windows(2).map(|pair| row_length_size(pair[1] - pair[0]));
-            assert_eq!(sizes.sum::<u64>(), lengths as u64);
-            bytes.extend(vec![7; 600]);
-            let (mut found, count, file) = (vec![9; 3], offsets.len() as u16 - 1, lengths + 3_000_002);
-            assert_eq!(parse_row_lengths(&bytes, count, file, &mut found), Some(lengths));
-            assert_eq!(found, offsets);
-            let last = *offsets.last().unwrap() as usize;
-            assert!(parse_row_lengths(&bytes, count, lengths + last - 1, &mut found).is_none());
-            assert!(parse_row_lengths(&bytes[..lengths - 1], count, file, &mut found).is_none());
-        }
-        let endless = [0xFF; 12];
-        assert!(parse_row_lengths(&endless, 1, 12, &mut Vec::new()).is_none());
-    }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::{ENTRY, FIRST_VERSION, MOST_INDEX_BYTES, PACKED_VERSION};
+use super::layout::{ENTRY, MOST_INDEX_BYTES, VERSION};
 use crate::{PixelClasses, StorageError};
 
 /// The manifest of a prepared data set. It is written last, when all other files exist.
@@ -16,17 +16,17 @@ use crate::{PixelClasses, StorageError};
 pub struct Manifest {
     /// `stokehold shards`, or another format.
     pub format: String,
-    /// The version of the format: 1, or 2 where a shard has it.
+    /// The version of the format.
     pub version: u32,
     /// How the samples were made, in words.
     pub prepared: String,
-    /// Whether every sample has the pixels of its original after [`PartFacts::baked`], bit for bit.
+    /// Whether every sample has the pixels of its original, bit for bit.
     pub lossless: bool,
     /// The names of the classes; a class's number is its position. One with an empty name for images without classes.
     pub classes: Vec<String>,
     /// What the classes of pixels are, where the images have masks. Every part has another one then, with
     /// [`Manifest::MASKS`] behind its name, whose samples are the masks of its samples, in their order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pixels: Option<PixelClasses>,
     /// The parts of the data set: `train`, and `val` where there is one, and those of masks.
     pub parts: BTreeMap<String, PartFacts>,
@@ -45,7 +45,7 @@ pub struct PartFacts {
     /// Names of broken originals that were skipped.
     pub left_out: Vec<String>,
     /// What was performed on the images, where it is the head of a pipeline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub baked: Option<Baked>,
     /// The shards, in the order of the samples.
     pub shards: Vec<ShardFacts>,
@@ -84,10 +84,8 @@ impl Manifest {
     pub const TAR: &str = "webdataset tar";
     /// What follows the name of a part in that of its masks.
     pub const MASKS: &str = "-masks";
-    /// What [`Manifest::version`] says where no shard needs more.
-    pub const VERSION: u32 = FIRST_VERSION;
-    /// What [`Manifest::version`] says where a shard has packed JPEGs or tables for them.
-    pub const PACKED_VERSION: u32 = PACKED_VERSION;
+    /// What [`Manifest::version`] says.
+    pub const VERSION: u32 = VERSION;
 
     /// The name of a file that exists until the manifest does.
     pub const UNFINISHED: &str = "shards.unfinished";
@@ -130,15 +128,13 @@ impl Manifest {
                 "these are tar files for other loaders; prepare shards to train from them here".into(),
             );
         }
-        let is_known = [Self::VERSION, Self::PACKED_VERSION].contains(&manifest.version);
-        if manifest.format != Self::FORMAT || !is_known {
+        if manifest.format != Self::FORMAT || manifest.version != Self::VERSION {
             return Err(format!(
-                "this is version {} of {:?}; this program reads versions {} and {} of {:?}; update it, or prepare the data \
-                 set again with it",
+                "this is version {} of {:?}; this program reads version {} of {:?}; update it, or prepare the data set again \
+                 with it",
                 manifest.version,
                 manifest.format,
                 Self::VERSION,
-                Self::PACKED_VERSION,
                 Self::FORMAT
             ));
         }

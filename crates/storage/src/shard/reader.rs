@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::layout::{
-    Damage, Entry, FOOTER, Footer, HEAD, HEADER, Head, Header, Identity, Index, MOST_TABLES,
-    parse_row_lengths, parse_tables,
+    Damage, Entry, FOOTER, Footer, HEADER, Head, Header, Identity, Index, MOST_TABLES, parse_tables,
 };
 use super::manifest::ShardFacts;
 use super::ranges::Ranges;
@@ -178,11 +177,11 @@ impl Shard {
         }
     }
 
-    /// The version of the format that the header has.
+    /// Checks the header, which a shard with a good index is opened without.
     ///
     /// # Errors
     /// The header cannot be read, is damaged, or has a version that this program does not know.
-    pub fn version(&self) -> Result<u32, StorageError> {
+    pub fn check_header(&self) -> Result<(), StorageError> {
         let mut bytes = [0; HEADER];
         self.ranges
             .read_range(0, &mut bytes)
@@ -191,11 +190,12 @@ impl Shard {
                 source,
             })?;
         let header = Header::parse(&bytes).map_err(|damage| damage.to_string());
-        let version = header.and_then(|header| header.check_version().map(|()| header.version));
-        version.map_err(|reason| StorageError::Prepared {
-            path: self.path.clone(),
-            reason,
-        })
+        header
+            .and_then(|header| header.check_version())
+            .map_err(|reason| StorageError::Prepared {
+                path: self.path.clone(),
+                reason,
+            })
     }
 
     /// The shard's file.
@@ -213,7 +213,7 @@ impl Shard {
         self.index.name(number)
     }
 
-    /// Reads sample `number`, which must be below [`Shard::len`], with the positions of its rows.
+    /// Reads sample `number`, which must be below [`Shard::len`].
     ///
     /// # Errors
     /// The bytes cannot be read, or are damaged: every byte of the record is checked.
@@ -232,7 +232,6 @@ impl Shard {
                 reason: "the index is damaged, and the sample's record was not found".into(),
             }));
         }
-        into.rows.clear();
         into.tables.clone_from(&self.tables);
         // Do not clear it first: growing would zero bytes that the read overwrites anyway.
         into.buffer.resize(entry.length as usize, 0);
@@ -248,19 +247,15 @@ impl Shard {
                 });
             }
         }
-        let file = self
-            .check_head(number, entry, &into.buffer, &mut into.rows)
-            .map_err(lost)?;
-        let (head, body) = into.buffer.split_at(entry.head as usize);
-        let body_crc = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-        if crc32fast::hash(body) != body_crc {
-            let byte = entry.offset + u64::from(entry.head);
+        let head = self.check_head(number, entry, &into.buffer).map_err(lost)?;
+        if crc32fast::hash(&into.buffer[head.len()..]) != head.file_crc {
+            let byte = entry.offset + head.len() as u64;
             return Err(lost(Damage::at(
                 byte,
-                "the checksum of the record's body is wrong",
+                "the checksum of the record's file is wrong",
             )));
         }
-        into.start = file;
+        into.start = head.len();
         Ok(())
     }
 
@@ -275,31 +270,23 @@ impl Shard {
         self.ranges.reach()
     }
 
-    /// Checks the head at the beginning of `record` and reads the positions of the rows. Returns where the
-    /// file begins.
-    fn check_head(
-        &self,
-        number: usize,
-        entry: Entry,
-        record: &[u8],
-        rows: &mut Vec<u32>,
-    ) -> Result<usize, Damage> {
+    /// Checks the head at the beginning of `record`.
+    fn check_head(&self, number: usize, entry: Entry, record: &[u8]) -> Result<Head, Damage> {
         let damage = |reason: &str| Damage::at(entry.offset, reason);
         let fixed = record
             .first_chunk()
             .ok_or_else(|| damage("no record is so short"))?;
         let head = Head::parse(fixed, entry.offset)?;
-        let same = head.entry(entry.offset, entry.name_end) == entry && head.number as usize == number;
-        if !same {
-            return Err(damage("the record is another one than the index says"));
+        let other = || damage("the record is another one than the index says");
+        if head.entry(entry.offset, entry.name_end) != entry || head.number as usize != number {
+            return Err(other());
         }
-        let bytes = &record[..entry.head as usize];
+        let bytes = &record[..head.len()];
         head.verify(bytes, entry.offset)?;
-        let lengths = HEAD + usize::from(head.name);
-        let file = record.len() - lengths;
-        let taken = parse_row_lengths(&bytes[lengths..], head.rows, file, rows)
-            .ok_or_else(|| damage("the rows of the record are not within it"))?;
-        Ok(lengths + taken)
+        match head.name(bytes) == self.name(number) {
+            true => Ok(head),
+            false => Err(other()),
+        }
     }
 
     /// The sample's name in messages.

@@ -80,7 +80,7 @@ impl Search<'_> {
         let Some(Ok(head)) = fixed else {
             return Ok(None);
         };
-        let Some(bytes) = self.read(at, head.head as usize)? else {
+        let Some(bytes) = self.read(at, head.len())? else {
             return Ok(None);
         };
         let whole = head.verify(&bytes, at).is_ok();

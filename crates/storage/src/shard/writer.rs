@@ -1,15 +1,13 @@
 //! Writes a shard, record by record.
 
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 
-use super::layout::{
-    self, FIRST_VERSION, FOOTER, Footer, HEAD, Head, Header, Identity, Index, MOST_TABLES, PACKED_VERSION,
-};
+use super::layout::{self, FOOTER, Footer, HEAD, Head, Header, Identity, Index, MOST_TABLES, VERSION};
 use super::manifest::ShardFacts;
 
 /// A sample to write: an image file and its properties.
 ///
-/// Making a record is the expensive part (the checksum of the body), and many threads do it.
+/// Making a record is the expensive part (the checksum of the file), and many threads do it.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The path below the folder of its part, as the file system has it.
@@ -20,80 +18,54 @@ pub struct Record {
     pub width: u32,
     /// Rows, as stored.
     pub height: u32,
-    /// Whether the file is the packed form of a JPEG, which only shards of version 2 have.
-    pub packed: bool,
     file: Vec<u8>,
-    rows: Vec<u32>,
-    body_crc: u32,
+    file_crc: u32,
 }
 
 impl Record {
-    /// A record of an image file. `rows` has the positions in `file` of the coded data of each MCU row of a
-    /// JPEG, and at the end the end of the last row; it is empty if rows cannot be read independently.
+    /// A record of an image file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if a name, a file or the rows do not fit into a record.
-    pub fn new(
-        name: Vec<u8>,
-        label: u32,
-        (width, height): (u32, u32),
-        file: Vec<u8>,
-        rows: Vec<u32>,
-    ) -> io::Result<Self> {
-        let in_order = rows.is_sorted() && rows.last().is_none_or(|&end| end as usize <= file.len());
-        let fits = u16::try_from(name.len()).is_ok()
-            && rows.len() != 1
-            && rows.len() <= usize::from(u16::MAX)
-            // Leaves room for the head.
-            && file.len() < 1 << 31;
-        if !in_order || !fits {
+    /// [`io::ErrorKind::InvalidInput`] if the name or the file do not fit into a record.
+    pub fn new(name: Vec<u8>, label: u32, (width, height): (u32, u32), file: Vec<u8>) -> io::Result<Self> {
+        // No file system has longer names, and the file leaves room for the head.
+        if name.len() >= 1 << 16 || file.len() >= 1 << 31 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the name, the file or its rows do not fit a record",
+                "the name or the file do not fit a record",
             ));
         }
-        let body = rows.first().map_or(0, |&first| first as usize);
-        let body_crc = crc32fast::hash(&file[body..]);
+        let file_crc = crc32fast::hash(&file);
         Ok(Self {
             name,
             label,
             width,
             height,
-            packed: false,
             file,
-            rows,
-            body_crc,
+            file_crc,
         })
     }
 
     /// The bytes that it adds to a shard.
     fn size(&self) -> u64 {
-        let lengths: u64 = self
-            .rows
-            .windows(2)
-            .map(|pair| layout::row_length_size(pair[1] - pair[0]))
-            .sum();
         // The name is in the index too.
-        let known = HEAD + layout::ENTRY + 2 * self.name.len() + self.file.len();
-        known as u64 + lengths
+        (HEAD + layout::ENTRY + 2 * self.name.len() + self.file.len()) as u64
     }
 }
 
-/// Writes one shard to a file, or to anything else that can be gone back in.
+/// Writes one shard.
 pub struct ShardWriter<W> {
     out: W,
-    header: Header,
+    identity: Identity,
     written: u64,
-    /// Of what follows the header, whose version the last record may still change.
     crc: crc32fast::Hasher,
     index: Index,
     head: Vec<u8>,
-    rest: Vec<u8>,
 }
 
-impl<W: Write + Seek> ShardWriter<W> {
-    /// Begins shard `number` of the part of a data set with the identifier `id`. `out` must be at its beginning. `tables` are
-    /// what its packed JPEGs are read with, where they need others than every program has.
+impl<W: Write> ShardWriter<W> {
+    /// Begins shard `number` of the part of a data set with the identifier `id`. `tables` are what its packed JPEGs are read
+    /// with, where they need others than every program has.
     ///
     /// # Errors
     /// The writer's error; [`io::ErrorKind::InvalidInput`] if the tables do not fit a shard.
@@ -105,18 +77,15 @@ impl<W: Write + Seek> ShardWriter<W> {
                 "the tables of packed JPEGs do not fit a shard",
             ));
         }
+        let identity = Identity { id, number };
         let header = Header {
-            version: if tables.is_some() {
-                PACKED_VERSION
-            } else {
-                FIRST_VERSION
-            },
-            identity: Identity { id, number },
+            version: VERSION,
+            identity,
             tables: section.len() as u32,
         };
         let mut writer = Self {
             out,
-            header,
+            identity,
             written: 0,
             crc: crc32fast::Hasher::new(),
             index: Index {
@@ -124,11 +93,8 @@ impl<W: Write + Seek> ShardWriter<W> {
                 ..Index::default()
             },
             head: Vec::new(),
-            rest: Vec::new(),
         };
-        let header = header.write();
-        writer.out.write_all(&header)?;
-        writer.written = header.len() as u64;
+        writer.put(&header.write())?;
         writer.put(&section)?;
         Ok(writer)
     }
@@ -145,47 +111,30 @@ impl<W: Write + Seek> ShardWriter<W> {
         self.index.entries.is_empty()
     }
 
-    /// The version of the format that it needs so far, 1 or 2.
-    pub fn version(&self) -> u32 {
-        self.header.version
-    }
-
     /// Writes the next record.
     ///
     /// # Errors
     /// The writer's error.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
-        if record.packed {
-            self.header.version = PACKED_VERSION;
-        }
-        let body = record.rows.first().map_or(0, |&first| first as usize);
-        let mut rest = std::mem::take(&mut self.rest);
-        rest.clear();
-        rest.extend(&record.name);
-        layout::write_row_lengths(&record.rows, &mut rest);
-        rest.extend(&record.file[..body]);
-        let head_length = HEAD + rest.len();
         let head = Head {
             crc: 0,
-            body_crc: record.body_crc,
-            length: (head_length + record.file.len() - body) as u32,
-            head: head_length as u32,
+            file_crc: record.file_crc,
+            length: (HEAD + record.name.len() + record.file.len()) as u32,
             number: self.index.entries.len() as u32,
             label: record.label,
             width: record.width,
             height: record.height,
-            name: record.name.len() as u16,
-            rows: record.rows.len().saturating_sub(1) as u16,
+            name: record.name.len() as u32,
         };
         let mut bytes = std::mem::take(&mut self.head);
         bytes.clear();
-        head.write(&rest, &mut bytes);
+        head.write(&record.name, &mut bytes);
         self.index.names.extend(&record.name);
         let entry = head.entry(self.written, self.index.names.len() as u32);
         self.index.entries.push(entry);
         self.put(&bytes)?;
-        self.put(&record.file[body..])?;
-        (self.head, self.rest) = (bytes, rest);
+        self.put(&record.file)?;
+        self.head = bytes;
         Ok(())
     }
 
@@ -197,7 +146,7 @@ impl<W: Write + Seek> ShardWriter<W> {
     pub fn finish(mut self, file: String) -> io::Result<(W, ShardFacts)> {
         let index = self.index.write();
         let footer = Footer {
-            identity: self.header.identity,
+            identity: self.identity,
             samples: self.index.entries.len() as u32,
             index: self.written,
             index_length: index.len() as u64,
@@ -205,17 +154,8 @@ impl<W: Write + Seek> ShardWriter<W> {
         };
         self.put(&index)?;
         self.put(&footer.write())?;
-        let header = self.header.write();
-        if self.header.version != FIRST_VERSION {
-            self.out.seek(SeekFrom::Start(0))?;
-            self.out.write_all(&header)?;
-            self.out.seek(SeekFrom::End(0))?;
-        }
-        let mut crc = crc32fast::Hasher::new();
-        crc.update(&header);
-        crc.combine(&self.crc);
         let labels = self.index.entries.iter().map(|entry| entry.label);
-        let facts = ShardFacts::new(file, self.written, crc.finalize(), labels);
+        let facts = ShardFacts::new(file, self.written, self.crc.finalize(), labels);
         Ok((self.out, facts))
     }
 

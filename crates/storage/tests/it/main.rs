@@ -4,6 +4,7 @@ mod dataset;
 mod folder;
 mod list;
 mod pairs;
+mod set;
 mod shards;
 mod torchvision;
 mod tree;

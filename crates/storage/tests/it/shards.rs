@@ -5,109 +5,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stokehold_storage::shard::{Manifest, PartFacts, Ranges, Record, Shard, ShardFacts, ShardWriter};
+use stokehold_storage::shard::{Manifest, Ranges, Record, Shard, ShardFacts, ShardWriter};
 use stokehold_storage::{SampleBytes, StorageError};
 
-const ID: u64 = 0x1234_5678_9ABC_DEF0;
-
-/// A sample as it goes in and has to come out.
-#[derive(Clone)]
-struct Sample {
-    name: &'static str,
-    label: u32,
-    file: Vec<u8>,
-    rows: Vec<u32>,
-}
-
-/// Six samples in two classes; some have rows, two records are equally long.
-fn samples() -> Vec<Sample> {
-    let file = |length: u32, seed: u32| (0..length).map(|i| (i * 7 + seed * 31) as u8).collect();
-    let sample = |name, label, file, rows: &[u32]| Sample {
-        name,
-        label,
-        file,
-        rows: rows.to_vec(),
-    };
-    vec![
-        sample("cat/1.jpg", 0, file(300, 1), &[100, 150, 290, 298]),
-        sample("cat/2.png", 0, file(200, 2), &[]),
-        sample("cat/deep/ü.jpg", 0, file(180, 3), &[0, 180]),
-        sample("dog/a.jpg", 1, file(260, 4), &[50, 60, 258]),
-        sample("dog/b.jpg", 1, file(260, 5), &[50, 60, 258]),
-        sample("dog/empty.png", 1, Vec::new(), &[]),
-    ]
-}
-
-fn classes() -> Vec<String> {
-    vec!["cat".into(), "dog".into()]
-}
-
-fn write(samples: &[Sample], number: u32) -> (Vec<u8>, ShardFacts) {
-    write_with(samples, number, None)
-}
-
-fn write_with(samples: &[Sample], number: u32, tables: Option<&[u8]>) -> (Vec<u8>, ShardFacts) {
-    let mut size = 0;
-    let mut writer = ShardWriter::new(Cursor::new(Vec::new()), ID, number, &classes(), tables).unwrap();
-    for Sample {
-        name,
-        label,
-        file,
-        rows,
-    } in samples
-    {
-        let record = Record::new(
-            name.as_bytes().to_vec(),
-            *label,
-            (40, 30),
-            file.clone(),
-            rows.clone(),
-        );
-        let mut record = record.unwrap();
-        record.packed = name.contains("packed");
-        size = writer.size_with(&record);
-        writer.push(&record).unwrap();
-    }
-    let (bytes, facts) = writer.finish("train/000000.skshard".into()).unwrap();
-    let bytes = bytes.into_inner();
-    assert_eq!((facts.bytes, size), (bytes.len() as u64, facts.bytes));
-    assert_eq!(facts.crc32, format!("{:08x}", crc32fast::hash(&bytes)));
-    (bytes, facts)
-}
-
-/// A prepared data set of one shard in `dir`.
-pub fn write_set(dir: &std::path::Path) {
-    write_shards(dir, Manifest::VERSION, vec![write(&samples(), 0)]);
-}
-
-/// A prepared data set of these shards.
-fn write_shards(dir: &std::path::Path, version: u32, shards: Vec<(Vec<u8>, ShardFacts)>) {
-    std::fs::create_dir_all(dir.join("train")).unwrap();
-    let mut facts = Vec::new();
-    for (number, (bytes, mut of_shard)) in shards.into_iter().enumerate() {
-        of_shard.file = format!("train/{number:06}.skshard");
-        std::fs::write(dir.join(&of_shard.file), bytes).unwrap();
-        facts.push(of_shard);
-    }
-    let part = PartFacts {
-        id: format!("{ID:016x}"),
-        samples: facts.iter().map(|shard| u64::from(shard.samples())).sum(),
-        source_bytes: 0,
-        baked: None,
-        left_out: Vec::new(),
-        shards: facts,
-    };
-    let manifest = Manifest {
-        format: Manifest::FORMAT.into(),
-        version,
-        prepared: "for a test".into(),
-        lossless: true,
-        classes: classes(),
-        pixels: None,
-        parts: [("train".to_owned(), part)].into(),
-    };
-    std::fs::write(dir.join(Manifest::FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
-}
+use crate::set::{ID, Sample, classes, samples, write, write_set, write_shards, write_with};
 
 fn open(bytes: impl Ranges + 'static, facts: &ShardFacts) -> Result<Shard, StorageError> {
     let path = "set/train/000000.skshard".into();
@@ -127,8 +28,6 @@ fn whole(shard: &Shard, samples: &[Sample]) -> Vec<bool> {
         match shard.read(number, &mut bytes) {
             Ok(()) => {
                 assert_eq!(bytes.file(), sample.file);
-                let rows = bytes.rows().map_or(&[][..], |rows| rows.offsets);
-                assert_eq!(rows, sample.rows);
                 assert_eq!(shard.name(number), sample.name.as_bytes());
                 true
             }
@@ -311,7 +210,7 @@ fn bytes_made_to_look_like_records_do_not_take_long() {
         flood.extend([0; 4 * 8]);
         let at = flood.len() - 36;
         flood[at + 12..at + 16].copy_from_slice(&0x00FF_FFFF_u32.to_le_bytes());
-        flood[at + 16..at + 20].copy_from_slice(&0x0010_0000_u32.to_le_bytes());
+        flood[at + 32..at + 36].copy_from_slice(&0x0010_0000_u32.to_le_bytes());
     }
     for bytes in [flood, b"SKrc".repeat(1 << 20), vec![0; 8 << 20]] {
         let shard = open(bytes, &facts).unwrap();
@@ -322,14 +221,9 @@ fn bytes_made_to_look_like_records_do_not_take_long() {
 
 #[test]
 fn what_fits_no_record_is_refused() {
-    let refused = |name: Vec<u8>, rows: &[u32]| {
-        let record = Record::new(name, 0, (1, 1), vec![0; 10], rows.to_vec());
-        assert_eq!(record.unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    };
-    refused(vec![b'a'; 1 << 16], &[]);
-    refused(Vec::new(), &[3]);
-    refused(Vec::new(), &[3, 2]);
-    refused(Vec::new(), &[3, 11]);
+    let record = |name: usize| Record::new(vec![b'a'; name], 0, (1, 1), vec![0; 10]);
+    assert!(record((1 << 16) - 1).is_ok());
+    assert_eq!(record(1 << 16).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
 /// Bytes that count how often they are asked for, and whose reads each wait for the others of their round.
@@ -455,7 +349,6 @@ fn with_packed() -> Vec<Sample> {
     let mut samples = samples();
     samples[3] = Sample {
         name: "dog/packed.jpg",
-        rows: Vec::new(),
         ..samples[3].clone()
     };
     samples
@@ -466,22 +359,11 @@ fn tables() -> Vec<u8> {
     (0..700u32).map(|i| ((i * i) >> 3) as u8).collect()
 }
 
-fn version_of(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes(bytes[8..12].try_into().unwrap())
-}
-
 #[test]
-fn shards_have_the_version_that_their_samples_need() {
+fn tables_stand_before_the_first_record() {
     let (plain, _) = write(&samples(), 0);
-    assert_eq!((version_of(&plain), &plain[24..28]), (1, &[0; 4][..]));
-    // The version is known only when the packed sample comes, behind others.
-    let (packed, facts) = write(&with_packed(), 0);
-    assert_eq!((version_of(&packed), &packed[24..28]), (2, &[0; 4][..]));
-    let shard = open(packed, &facts).unwrap();
-    assert_eq!((shard.version().unwrap(), shard.tables()), (2, None));
-    assert_eq!(whole(&shard, &with_packed()), [true; 6]);
     let (with_tables, _) = write_with(&samples(), 0, Some(&tables()));
-    assert_eq!(version_of(&with_tables), 2);
+    assert_eq!((&plain[8..12], &plain[24..28]), (&[1, 0, 0, 0][..], &[0; 4][..]));
     assert_eq!(u32::from_le_bytes(with_tables[24..28].try_into().unwrap()), 704);
     // Byte for byte the same but for what is new.
     assert_eq!(plain.len() + 704, with_tables.len());
@@ -620,8 +502,7 @@ fn a_later_version_is_refused_and_says_what_to_do() {
         match open(bytes, &facts) {
             Err(StorageError::Prepared { reason, .. }) => {
                 assert!(
-                    reason
-                        .contains("version 3 of the format; this program reads versions 1 and 2; update it"),
+                    reason.contains("version 3 of the format; this program reads version 1; update it"),
                     "{reason}"
                 );
             }
@@ -637,7 +518,7 @@ fn a_later_version_is_refused_and_says_what_to_do() {
     write_shards(dir.path(), 3, vec![write(&samples(), 0)]);
     let error = Manifest::of(dir.path()).unwrap_err().to_string();
     assert!(
-        error.contains("this is version 3 of \"stokehold shards\"; this program reads versions 1 and 2"),
+        error.contains("this is version 3 of \"stokehold shards\"; this program reads version 1"),
         "{error}"
     );
 }
@@ -651,7 +532,7 @@ fn shards_of_a_data_set_have_their_tables_once_in_memory() {
         write_with(&with_packed(), 2, Some(b"others")),
         write(&samples(), 3),
     ];
-    write_shards(dir.path(), Manifest::PACKED_VERSION, shards);
+    write_shards(dir.path(), Manifest::VERSION, shards);
     let manifest = Manifest::of(dir.path()).unwrap().unwrap();
     let folder = stokehold_storage::shard::ShardFolder::open(dir.path(), "train", &manifest).unwrap();
     let of = |shard: usize| folder.shards()[shard].tables();
