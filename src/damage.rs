@@ -2,21 +2,19 @@
 //! slowly here.
 
 use crate::terminal::note;
-use stokehold_storage::{Dataset, Images};
+use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 /// Warns of shards whose index is unusable, and of packed ones where the processor has no instructions for them.
 pub fn warn(images: &Images) {
     let Images::Shards(folder) = images else { return };
     let packed = || {
-        folder
-            .shards()
-            .first()
-            .is_some_and(|shard| shard.version().is_ok_and(|version| version > 1))
+        let mut first = SampleBytes::new();
+        !folder.is_empty() && folder.read(0, &mut first).is_ok() && stokehold_jpeg::is_packed(first.file())
     };
     if !stokehold_jpeg::packed_is_fast() && packed() {
         note!(
             "warning: {}: its JPEGs are packed, which is only known to pay on processors with AVX2; this one may decode ordinary \
-             JPEGs faster (`stokehold prepare --jpeg` makes such shards)",
+             JPEGs faster (`stokehold prepare --raw` keeps them)",
             folder.root().display()
         );
     }

@@ -17,6 +17,8 @@ pub fn of(
     max_images: Option<usize>,
 ) -> Result<Connect, Box<dyn Error>> {
     use stokehold_remote::{DataPart, Part, Servers};
+    use stokehold_storage::Source;
+
     let part = match images.pixel_classes() {
         Some(_) => Part::Train,
         None => Part::Unlabelled,

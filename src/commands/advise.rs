@@ -147,8 +147,8 @@ impl Advised {
         let missing = |what: &str| Usage(format!("{}: {what}", run.display()));
         let unmeasured = || {
             missing(
-                "it has left no measurements: it still trains, was killed, or is of an older version; finish it, with \
-                 --resume where it was killed, or train again",
+                "it has left no measurements: it still trains, or was killed; finish it, with --resume where it was killed, or \
+                 train again",
             )
         };
         let about = About::read(&recording).map_err(|error| Usage(error.to_string()))?;

@@ -202,7 +202,9 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// The images, and a way to the servers that make their batches, if there are some.
-fn source(data: &Path, args: &LoaderBenchArgs) -> Result<(Arc<dyn Source>, Option<Connect>), Box<dyn Error>> {
+type Opened = (Arc<dyn Source>, Option<Connect>);
+
+fn source(data: &Path, args: &LoaderBenchArgs) -> Result<Opened, Box<dyn Error>> {
     // Masks are a part of the work; labels are not.
     let mut images = match Dataset::open(data, None, 0) {
         Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => train,

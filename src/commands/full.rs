@@ -4,7 +4,6 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use stokehold_base::fault::Fault;
 use stokehold_jobs::JobError;
 use stokehold_objects::ObjectError;
 use stokehold_remote::RemoteError;

@@ -12,7 +12,7 @@ use clap::Args as ClapArgs;
 use serde_json::json;
 use stokehold_diagnose::advice::Prices;
 use stokehold_scale::page::{PUBLISHED, page};
-use stokehold_scale::{Algorithm, Cluster, Fact, Network, Run, ScaleError, Settings, Wire, predict, text};
+use stokehold_scale::{Algorithm, Cluster, Fact, Network, Run, ScaleError, Settings, predict, text};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -42,9 +42,6 @@ pub struct Args {
     /// How gradients are reduced: ring, tree or hierarchical [default: what is fastest at each size]
     #[arg(long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
-    /// The type of gradients between GPUs: f32 or bf16
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    wire: Wire,
     /// Whether gradients are reduced during the backward pass [default: no for runs of stokehold train, which does not; yes for
     /// others, as PyTorch's DistributedDataParallel does]
     #[arg(long, value_name = "YES|NO", num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = ["yes", "no"])]
@@ -95,7 +92,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         gpus: args.gpus_per_machine,
         network: network(args)?,
         algorithm: args.algorithm,
-        wire: args.wire,
         storage_limit: args.storage_limit.map(|limit| limit as f64),
         price: price(args.price.as_deref(), &prices)?,
     };
@@ -142,13 +138,6 @@ fn network(args: &Args) -> Result<Network, ScaleError> {
     if measured["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1) {
         note!(
             "warning: {text} was measured between ranks of one machine, and is taken for the network between machines"
-        );
-    }
-    let wire = measured["wire"].as_str();
-    if let Some(wire) = wire.filter(|wire| *wire != args.wire.to_string()) {
-        let own = args.wire;
-        note!(
-            "warning: {text} was measured with numbers as {wire}, and gradients are {own}: give --wire {wire}, or measure with --wire {own}"
         );
     }
     Ok(network)

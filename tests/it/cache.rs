@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use stokehold_untested::{needs::can_mount, skip};
+#[cfg(feature = "full")]
+use stokehold_untested::needs::can_mount;
+use stokehold_untested::skip;
 use tempfile::TempDir;
 
 fn stokehold(dir: &Path) -> Command {

@@ -378,6 +378,7 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
             "predict runs/x twins --out masks",
             "twins/0.jpg and twins/0.png would both become masks/0.png",
         ),
+        #[cfg(feature = "full")]
         ("transform runs/x data/val out", "is a segmenter"),
         ("evaluate runs/x data --topk 3", "--topk is for classifiers"),
         (

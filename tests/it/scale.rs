@@ -32,7 +32,8 @@ fn recorded() -> TempDir {
     let dir = TempDir::new().unwrap();
     record(&dir.path().join("script"), 40);
     record(&dir.path().join("run"), 40);
-    let record = json!({"config": {"batch_size": 10, "keep_checkpoints": 2}, "dataset": {"train": 40_000}});
+    let config = json!({"batch_size": 10, "prefetch": 0, "drop_last": false, "freeze_backbone": false, "keep_checkpoints": 2});
+    let record = json!({"config": config, "dataset": {"train": 40_000}});
     fs::write(dir.path().join("run/run.json"), record.to_string()).unwrap();
     let head = r#"{"fc.weight":{"dtype":"F32","shape":[1000,25000],"data_offsets":[0,100000000]}}"#;
     let model = [&(head.len() as u64).to_le_bytes(), head.as_bytes()].concat();
@@ -62,7 +63,9 @@ fn a_run_of_training_needs_no_more_words() {
     assert_eq!(found["published"], json!({"gpus": 64, "efficiency": 0.93}));
     let lifts = sizes[1]["lifts"].as_array().unwrap();
     assert!(
-        lifts.iter().any(|lift| lift["change"] == "bf16 on the wire"),
+        lifts
+            .iter()
+            .any(|lift| lift["change"] == "a network of 100 Gbit/s"),
         "{lifts:?}"
     );
 
@@ -179,7 +182,6 @@ fn what_cannot_be_predicted_is_refused() {
             vec!["run", "--algorithm", "star"],
             "choose ring, tree or hierarchical",
         ),
-        (vec!["run", "--wire", "f16"], "choose f32 or bf16"),
         (vec!["run", "--storage-limit", "0"], "above 0"),
         (vec!["run", "--loader-rate", "0"], "1e-6 to 1e15"),
         (vec!["run", "--price", "castle"], "no machine 'castle'"),

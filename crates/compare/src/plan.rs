@@ -19,7 +19,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, LossKind, TrainConfig, TrainerChoice};
+use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainerChoice};
 
 use crate::CompareError;
 
@@ -144,7 +144,6 @@ pub enum TrainerPlan {
         /// The device.
         device: DeviceChoice,
         /// Options of the trial `gpu`.
-        #[serde(default)]
         gpu: GpuOptions,
     },
     /// An emulated accelerator of this speed for each network.
@@ -196,7 +195,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Address>,
     /// The cache of the trial `cached`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CachePlace>,
     /// Pythons of the trials: of all under the name "", of one under its name.
     pub pythons: BTreeMap<String, PathBuf>,
@@ -414,13 +413,9 @@ impl Plan {
                 kind: ScheduleKind::Constant,
                 warmup_epochs: 0.0,
             },
-            loss: LossKind::default(),
-            bce_threshold: None,
             accumulate: 1,
             sync_batch_norm: false,
-            wire: stokehold_train::Wire::F32,
             mix: Mix::default(),
-            stochastic_depth: 0.0,
             precision: Default::default(),
             sample_type: Default::default(),
             label_smoothing: 0.0,

@@ -50,7 +50,7 @@ pub(crate) enum Answer {
     Ready(Ready),
     Cannot {
         why: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         install: Option<String>,
     },
     Round(StepTotals),

@@ -30,7 +30,6 @@ pub struct Report {
     /// The machine.
     pub machine: Machine,
     /// A short real training of the trials, as evidence that they do the same work; `None` where there is none.
-    #[serde(default)]
     pub equal_work: Option<EqualWork>,
     /// The cells that were begun.
     pub cells: Vec<Cell>,
@@ -46,7 +45,6 @@ pub struct Cell {
     /// How often flip, flip, rotate come before the random crop; 0 with a pipeline of the user's own.
     pub load: u32,
     /// The speed of the emulated accelerator, images per second; `None` for a real trainer.
-    #[serde(default)]
     pub images_per_second: Option<f64>,
     /// Images of an epoch: the batches of a pass over the data.
     pub epoch_images: u64,
@@ -65,18 +63,14 @@ pub struct Measured {
     /// The trial.
     pub trial: Trial,
     /// Versions and device; `None` if it never became ready.
-    #[serde(default)]
     pub ready: Option<Ready>,
     /// Its rounds, one for each pair; a pair in which a trial failed lacks that trial's.
     pub rounds: Vec<Round>,
     /// What follows from the rounds; `None` without any.
-    #[serde(default)]
     pub summary: Option<Summary>,
     /// How busy cores and GPUs were in its rounds; empty where the platform does not tell.
-    #[serde(default)]
     pub usage: Vec<Usage>,
     /// Why it could not run, or stopped.
-    #[serde(default)]
     pub failure: Option<Failure>,
 }
 
@@ -126,10 +120,8 @@ pub struct Round {
     /// When it ended, unix seconds.
     pub ended: f64,
     /// CPU time of the trial's processes, seconds; `None` where the platform does not tell.
-    #[serde(default)]
     pub cpu_seconds: Option<f64>,
     /// Cores that other programs kept busy meanwhile, on average; `None` where the platform does not tell.
-    #[serde(default)]
     pub others_cores: Option<f64>,
     /// What the trial says of it. The times of its steps are in a file of their own, and left out here.
     #[serde(flatten)]
@@ -167,10 +159,8 @@ pub struct Failure {
     /// The reason.
     pub why: String,
     /// The command that installs what is missing.
-    #[serde(default)]
     pub install: Option<String>,
     /// The last lines of its standard error.
-    #[serde(default)]
     pub stderr: Vec<String>,
 }
 

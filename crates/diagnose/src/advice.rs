@@ -8,7 +8,7 @@
 //! needs:
 //!
 //! - A worker spends l computing and i waiting for storage per image. It measures i itself: the time of reads
-//!   without its CPU time. Older records do not have that; there i = W/L - l, at most the time of reading.
+//!   without its CPU time. Where the platform does not provide that, i = W/L - l, at most the time of reading.
 //! - The trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host side of an
 //!   accelerator one or less. If other programs used cores while T was measured, the kernel reports how long
 //!   the trainer's threads were ready and waited for a core; T is then corrected to what it would have been

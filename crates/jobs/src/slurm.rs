@@ -36,10 +36,9 @@ pub struct Submitted {
     /// The number that `squeue` shows.
     pub id: u64,
     /// The cluster, where sbatch was asked for another one than its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// What Slurm said last: its name of the state, and the reason why a job waits. `None` if it was not asked.
-    #[serde(default)]
     pub state: Option<String>,
 }
 

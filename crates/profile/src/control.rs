@@ -21,10 +21,8 @@ pub(crate) const LOCK: &str = "lock";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Whether it takes samples; `None` leaves that as it is.
-    #[serde(default)]
     pub on: Option<bool>,
     /// The sampling interval, milliseconds; `None` leaves it as it is.
-    #[serde(default)]
     pub interval_ms: Option<u64>,
 }
 

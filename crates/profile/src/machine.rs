@@ -22,10 +22,10 @@ pub struct Machine {
     /// Instruction set, such as `x86_64`.
     pub arch: String,
     /// The cloud's name for machines like this, such as `g5.xlarge`; `None` elsewhere than on EC2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// The name of the first GPU by NVIDIA's driver, such as `NVIDIA A10G`; `None` if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
 }
 

@@ -143,7 +143,7 @@ pub struct About {
     /// The kind of training; `None` if the command is not one of Stokehold's.
     pub workload: Option<Workload>,
     /// When the recording was switched off, unix seconds; `None` while samples are taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<f64>,
     /// Of a recording that went on later, as that of a run that was resumed: how long nobody recorded in between, seconds.
     #[serde(default, skip_serializing_if = "is_zero")]

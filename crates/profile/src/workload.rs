@@ -21,7 +21,6 @@ pub struct Workload {
     pub cores: u64,
     /// The number of cores that other programs kept busy, on average; `None` if the platform does not provide
     /// it.
-    #[serde(default)]
     pub others_cores: Option<f64>,
     /// The pipeline's executor: `per-op`, `fused`, `gpu`.
     pub executor: String,
@@ -40,44 +39,35 @@ pub struct Workload {
     pub trainer_ceiling: Option<f64>,
     /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` if it was
     /// not measured.
-    #[serde(default)]
     pub loader_cpu_seconds: Option<f64>,
     /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` if it was
     /// not measured.
-    #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
     /// Time per image, summed over threads, for which other programs kept the trainer's threads from a core
     /// while its ceiling was measured, seconds; 0 if it was not measured.
-    #[serde(default)]
     pub trainer_delay_seconds: f64,
     /// Time per step that the trainer spent between two steps without waiting for a batch: records, messages, log.
     /// Seconds; `None` if it was not measured.
-    #[serde(default)]
     pub between_seconds: Option<f64>,
     /// CPU time of a loader worker per image while the run trained, seconds; `None` if it was not measured.
-    #[serde(default)]
     pub worker_cpu_seconds: Option<f64>,
     /// Time per image that a loader worker spent in a read without computing while the run trained, seconds; `None`
     /// if it was not measured.
-    #[serde(default)]
     pub read_wait_seconds: Option<f64>,
     /// Why there are as many workers as `num_workers` says; `None` if an option said how many.
-    #[serde(default)]
     pub workers_why: Option<String>,
     /// Bytes of an image and its mask in a batch; 0 if that is not known.
-    #[serde(default)]
     pub batch_bytes: u64,
     /// Where the time of the ranks went; only in runs of several, and in those whose batches are computed in pieces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksSummary>,
     /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. This is wall time beside
     /// the trainer, so on a busy machine it is more than the stage's cost.
     pub stage_seconds: BTreeMap<String, f64>,
     /// Costs of other settings, measured on the run's own images.
-    #[serde(default)]
     pub alternatives: Vec<Alternative>,
     /// The loader of a PyTorch script that was only watched; `None` of a run of Stokehold's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptLoader>,
 }
 
@@ -108,7 +98,6 @@ pub struct ScriptLoader {
     /// Whether these came from memory that was not pinned.
     pub unpinned_transfers: bool,
     /// Whether batches of images were copied as numbers of 32 bits.
-    #[serde(default)]
     pub float_transfers: bool,
     /// Batches that a worker makes ahead, if it has workers.
     pub prefetch_factor: Option<u64>,

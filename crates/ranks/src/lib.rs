@@ -17,8 +17,7 @@
 //! * **One thread talks to MPI**, as the levels `single` to `serialized` of MPI's threading ask for, and a rank may use
 //!   its `Ranks` from any thread.
 //! * **Sums are the same on every rank, to the bit**: MPI's all-reduce gives every rank the same sum here (checked by the
-//!   trainer, which compares the ranks' weights), and the sum of 16-bit numbers is made once for each number, in the order
-//!   of the ranks, and then sent to all.
+//!   trainer, which compares the ranks' weights).
 //!
 //! [`Ranks::alone`] is a world of one rank. [`Ranks::threads`] has ranks in one process, for tests. [`Ranks::of_launch`]
 //! is the world that `mpirun` or `srun` started; it needs the feature `mpi`, and an MPI with its headers to build.
@@ -32,7 +31,7 @@ mod over_mpi;
 mod ranks;
 mod started;
 
-pub use link::{Phase, RanksError, Wire};
+pub use link::{Phase, RanksError};
 pub use ranks::{Pending, Ranks};
 pub use started::local_rank;
 

@@ -1,45 +1,10 @@
 //! What a link does, and what can go wrong.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
-use serde::{Deserialize, Serialize};
-
-/// The type of the numbers of a sum on their way between ranks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Wire {
-    /// 32 bits.
-    #[default]
-    F32,
-    /// 16 bits with the exponent of `f32`: half the bytes. Each rank's numbers are rounded, summed in `f32`, and the sum is
-    /// rounded again.
-    Bf16,
-}
-
-impl FromStr for Wire {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "f32" => Ok(Self::F32),
-            "bf16" => Ok(Self::Bf16),
-            _ => Err(format!("{text:?}: must be f32 or bf16")),
-        }
-    }
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
-    }
-}
 
 /// What a rank does between two operations, for the others' messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +162,7 @@ impl Own {
 pub(crate) enum Call {
     Gather(Vec<u8>, Answer<Vec<Vec<u8>>>),
     Broadcast(Vec<u8>, Answer<Vec<u8>>),
-    Sum(Vec<f32>, Wire, Answer<Vec<f32>>),
+    Sum(Vec<f32>, Answer<Vec<f32>>),
     /// End all ranks at once.
     Abort(i32),
 }
@@ -209,18 +174,9 @@ pub(crate) type Answer<T> = Sender<Result<T, RanksError>>;
 /// The calls are for links that cannot leave an operation: they answer all further ones with an error, until they are
 /// told to end the ranks.
 pub(crate) trait Link {
-    fn size(&self) -> usize;
-
     fn gather(&mut self, own: Vec<u8>, desk: &Desk) -> Result<Vec<Vec<u8>>, RanksError>;
 
     fn sum(&mut self, own: Vec<f32>, desk: &Desk) -> Result<Vec<f32>, RanksError>;
-
-    /// Sends the r-th of equal parts to rank r; returns the parts that all ranks sent here. All ranks have equally many
-    /// numbers.
-    fn exchange(&mut self, parts: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError>;
-
-    /// The numbers of all ranks, which have equally many.
-    fn gather_numbers(&mut self, own: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError>;
 
     /// From rank 0.
     fn broadcast(&mut self, own: Vec<u8>, desk: &Desk) -> Result<Vec<u8>, RanksError>;
@@ -248,7 +204,7 @@ impl Call {
         match self {
             Self::Gather(_, answer) => drop(answer.send(Err(error.clone()))),
             Self::Broadcast(_, answer) => drop(answer.send(Err(error.clone()))),
-            Self::Sum(_, _, answer) => drop(answer.send(Err(error.clone()))),
+            Self::Sum(_, answer) => drop(answer.send(Err(error.clone()))),
             Self::Abort(code) => return Some(code),
         }
         None

@@ -37,27 +37,19 @@ impl Meeting {
 enum Left {
     Bytes(Vec<u8>),
     Numbers(Vec<f32>),
-    Halves(Vec<u16>),
 }
 
 impl Left {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Numbers(_) | Self::Halves(_) => &[],
-        }
-    }
-
-    fn halves(&self) -> &[u16] {
-        match self {
-            Self::Halves(halves) => halves,
-            Self::Numbers(_) | Self::Bytes(_) => &[],
+            Self::Numbers(_) => &[],
         }
     }
 
     fn numbers(&self) -> &[f32] {
         match self {
-            Self::Bytes(_) | Self::Halves(_) => &[],
+            Self::Bytes(_) => &[],
             Self::Numbers(numbers) => numbers,
         }
     }
@@ -121,10 +113,6 @@ impl Member {
 }
 
 impl Link for Member {
-    fn size(&self) -> usize {
-        self.world.size
-    }
-
     fn gather(&mut self, own: Vec<u8>, _desk: &Desk) -> Result<Vec<Vec<u8>>, RanksError> {
         let all = self.meet(Left::Bytes(own))?;
         Ok(all.iter().map(|left| left.bytes().to_vec()).collect())
@@ -144,27 +132,6 @@ impl Link for Member {
             }
         }
         Ok(sums)
-    }
-
-    fn exchange(&mut self, parts: Vec<u16>, _desk: &Desk) -> Result<Vec<u16>, RanksError> {
-        let share = parts.len() / self.world.size;
-        let first = share * self.world.rank;
-        let len = parts.len();
-        let all = self.meet(Left::Halves(parts))?;
-        let mut ours = Vec::with_capacity(len);
-        for (rank, of_rank) in all.iter().enumerate() {
-            let halves = of_rank.halves();
-            if halves.len() != len {
-                return Err(self.unequal(rank, halves.len(), len));
-            }
-            ours.extend_from_slice(&halves[first..first + share]);
-        }
-        Ok(ours)
-    }
-
-    fn gather_numbers(&mut self, own: Vec<u16>, _desk: &Desk) -> Result<Vec<u16>, RanksError> {
-        let all = self.meet(Left::Halves(own))?;
-        Ok(all.iter().flat_map(|of_rank| of_rank.halves().to_vec()).collect())
     }
 
     fn broadcast(&mut self, own: Vec<u8>, _desk: &Desk) -> Result<Vec<u8>, RanksError> {

@@ -295,10 +295,6 @@ impl Pulses {
 }
 
 impl Link for Process {
-    fn size(&self) -> usize {
-        self.size
-    }
-
     fn gather(&mut self, own: Vec<u8>, desk: &Desk) -> Result<Vec<Vec<u8>>, RanksError> {
         self.pulses.performing += 1;
         self.all(own, desk)
@@ -318,28 +314,6 @@ impl Link for Process {
         }
         self.spare = own;
         Ok(sums)
-    }
-
-    fn exchange(&mut self, parts: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError> {
-        self.pulses.performing += 1;
-        let mut theirs = vec![0u16; parts.len()];
-        let (comm, pulses) = (&self.comm, &mut self.pulses);
-        mpi::request::scope(|scope| {
-            let request = comm.immediate_all_to_all_into(scope, &parts[..], &mut theirs[..]);
-            pulses.until_done(request, Pace::Bulk, desk);
-        });
-        Ok(theirs)
-    }
-
-    fn gather_numbers(&mut self, own: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError> {
-        // Part of the operation of the front that the exchange began.
-        let mut all = vec![0u16; own.len() * self.size];
-        let (comm, pulses) = (&self.comm, &mut self.pulses);
-        mpi::request::scope(|scope| {
-            let request = comm.immediate_all_gather_into(scope, &own[..], &mut all[..]);
-            pulses.until_done(request, Pace::Bulk, desk);
-        });
-        Ok(all)
     }
 
     fn broadcast(&mut self, own: Vec<u8>, desk: &Desk) -> Result<Vec<u8>, RanksError> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::link::{Call, Desk, Link, Own, Phase, RanksError, Wire, World};
+use crate::link::{Call, Desk, Link, Own, Phase, RanksError, World};
 use crate::local;
 
 /// A rank of a world, and its way to the others. Clones are the same rank.
@@ -196,13 +196,13 @@ impl Ranks {
     ///
     /// # Errors
     /// [`RanksError::Silent`] if a rank does not take part in time, and the link's errors.
-    pub fn sum(&self, own: Vec<f32>, wire: Wire) -> Result<Vec<f32>, RanksError> {
-        self.blocking(self.begin_sum(own, wire))
+    pub fn sum(&self, own: Vec<f32>) -> Result<Vec<f32>, RanksError> {
+        self.blocking(self.begin_sum(own))
     }
 
     /// As [`Ranks::sum`], and returns at once. Several sums may be under way; they are made in the order of their beginnings.
-    pub fn begin_sum(&self, own: Vec<f32>, wire: Wire) -> Pending<Vec<f32>> {
-        self.call(own, |own, answer| Call::Sum(own, wire, answer), |own| own)
+    pub fn begin_sum(&self, own: Vec<f32>) -> Pending<Vec<f32>> {
+        self.call(own, Call::Sum, |own| own)
     }
 
     /// What every rank has, in the order of the ranks. Lengths may differ.
@@ -285,10 +285,9 @@ fn serve(mut link: impl Link, calls: &Receiver<Call>) {
             Ok(Call::Broadcast(own, answer)) => {
                 perform(calls, &answer, &mut failed, |desk| link.broadcast(own, desk));
             }
-            Ok(Call::Sum(own, wire, answer)) => perform(calls, &answer, &mut failed, |desk| match wire {
-                Wire::F32 => link.sum(own, desk),
-                Wire::Bf16 => sum_of_halves(&mut link, own, desk),
-            }),
+            Ok(Call::Sum(own, answer)) => {
+                perform(calls, &answer, &mut failed, |desk| link.sum(own, desk));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -321,67 +320,4 @@ fn perform<T>(
         failed.get_or_insert_with(|| error.clone());
     }
     let _ = answer.send(result);
-}
-
-/// Rank r sums the r-th share of the numbers, in the order of the ranks, and all gather the sums: as many numbers on the
-/// wire as in a ring, of half the bytes.
-fn sum_of_halves(link: &mut impl Link, own: Vec<f32>, desk: &Desk) -> Result<Vec<f32>, RanksError> {
-    let size = link.size();
-    let share = own.len().div_ceil(size).max(1);
-    let mut halves = vec![0; share * size];
-    for (half, &number) in halves.iter_mut().zip(&own) {
-        *half = rounded(number);
-    }
-    let of_ranks = link.exchange(halves, desk)?;
-    let mut sums = vec![0.0f32; share];
-    for part in of_ranks.chunks_exact(share) {
-        for (sum, &bits) in sums.iter_mut().zip(part) {
-            *sum += widened(bits);
-        }
-    }
-    let sums = sums.iter().map(|&sum| rounded(sum)).collect();
-    let all = link.gather_numbers(sums, desk)?;
-    let mut result = own;
-    for (number, &bits) in result.iter_mut().zip(&all) {
-        *number = widened(bits);
-    }
-    Ok(result)
-}
-
-/// The nearest `bf16`, the even one of two; as [`half::bf16::from_f32`], without a branch, so that loops become vectors.
-fn rounded(number: f32) -> u16 {
-    let bits = number.to_bits();
-    let nearest = (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16;
-    // Rounding may not make an infinity of what is no number; the bit set keeps it one.
-    let nan = (bits >> 16) as u16 | 0x40;
-    if number.is_nan() { nan } else { nearest }
-}
-
-fn widened(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-#[cfg(test)]
-mod tests {
-    use half::bf16;
-
-    use super::*;
-
-    #[test]
-    fn numbers_are_rounded_as_half_rounds_them() {
-        // Every upper half, with lower halves about the middle between two numbers.
-        for upper in 0..=u16::MAX {
-            for lower in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
-                let number = f32::from_bits(u32::from(upper) << 16 | lower);
-                assert_eq!(
-                    rounded(number),
-                    bf16::from_f32(number).to_bits(),
-                    "{:08x}",
-                    number.to_bits()
-                );
-            }
-            let wide = bf16::from_bits(upper).to_f32();
-            assert!(widened(upper) == wide || wide.is_nan() && widened(upper).is_nan());
-        }
-    }
 }

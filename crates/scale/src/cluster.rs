@@ -1,55 +1,11 @@
 //! The machines to predict for.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{Algorithm, Network, ScaleError};
 
 /// The most ranks that are simulated; a step of each has its place in memory.
 pub const MOST_RANKS: u64 = 4096;
-
-/// The type of gradients between ranks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Wire {
-    /// 32 bits.
-    #[default]
-    F32,
-    /// 16 bits.
-    Bf16,
-}
-
-impl Wire {
-    /// Bytes of a number.
-    pub fn bytes(self) -> f64 {
-        match self {
-            Self::F32 => 4.0,
-            Self::Bf16 => 2.0,
-        }
-    }
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
-    }
-}
-
-impl FromStr for Wire {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let known = [Self::F32, Self::Bf16]
-            .into_iter()
-            .find(|wire| wire.to_string() == name);
-        known.ok_or_else(|| format!("there is no type '{name}': choose f32 or bf16"))
-    }
-}
 
 /// Machines, what connects them, and what they cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,8 +18,6 @@ pub struct Cluster {
     pub network: Network,
     /// How gradients are reduced; `None` for the fastest way, bucket by bucket.
     pub algorithm: Option<Algorithm>,
-    /// The type of gradients between ranks.
-    pub wire: Wire,
     /// Bytes per second of the storage that all machines share, above 0; `None` for no limit.
     pub storage_limit: Option<f64>,
     /// What an hour of a machine costs, at least 0.
@@ -77,7 +31,6 @@ impl Default for Cluster {
             gpus: 1,
             network: Network::default(),
             algorithm: None,
-            wire: Wire::default(),
             storage_limit: None,
             price: None,
         }
@@ -153,13 +106,5 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{said}");
         }
-    }
-
-    #[test]
-    fn types_are_read_back() {
-        for wire in [Wire::F32, Wire::Bf16] {
-            assert_eq!(wire.to_string().parse(), Ok(wire));
-        }
-        assert!("f16".parse::<Wire>().unwrap_err().contains("f32 or bf16"));
     }
 }

@@ -100,7 +100,7 @@ mod run;
 mod simulate;
 mod table;
 
-pub use cluster::{Cluster, MOST_RANKS, Wire};
+pub use cluster::{Cluster, MOST_RANKS};
 pub use error::ScaleError;
 pub use network::{INSIDE, Network, Sum};
 pub use predict::{Cause, Lift, Lost, Prediction, Repeated, Size, predict};

@@ -6,8 +6,7 @@ use serde::Serialize;
 use stokehold_page::words::{digits, duration};
 
 use crate::{
-    Algorithm, BACKWARD, Bucket, Cluster, Draws, Fact, INSIDE, Machines, Network, Run, ScaleError,
-    Simulation, Wire,
+    Algorithm, BACKWARD, Bucket, Cluster, Draws, Fact, INSIDE, Machines, Network, Run, ScaleError, Simulation,
 };
 
 /// Bytes of gradients of 32 bits that are reduced together: PyTorch's `bucket_cap_mb`, and Stokehold's.
@@ -233,7 +232,6 @@ pub fn predict(run: &Run, cluster: &Cluster) -> Result<Prediction, ScaleError> {
         gpus: cluster.gpus,
         network: cluster.network,
         algorithm: cluster.algorithm,
-        wire: cluster.wire,
         overlap: run.overlap,
         loader_rate: run.loader_rate,
         storage_limit: cluster.storage_limit,
@@ -275,7 +273,6 @@ struct Setting<'a> {
     gpus: u64,
     network: Network,
     algorithm: Option<Algorithm>,
-    wire: Wire,
     overlap: bool,
     loader_rate: Option<f64>,
     storage_limit: Option<f64>,
@@ -309,7 +306,6 @@ impl<'a> Setting<'a> {
             Some(only) => (only, only.seconds(bytes, machines, self.network, INSIDE)),
             None => Algorithm::fastest(bytes, machines, self.network, INSIDE),
         };
-        let wire = self.wire.bytes() / 4.0;
         // More buckets than this say nothing more, and take long.
         let size = BUCKET.max(all / 1000.0);
         let count = (all / size).ceil();
@@ -319,10 +315,10 @@ impl<'a> Setting<'a> {
             let bytes = done - (place - 1) as f64 * size;
             buckets.push(Bucket {
                 ready: done / all,
-                seconds: best(bytes * wire).1,
+                seconds: best(bytes).1,
             });
         }
-        (buckets, Some(best(size.min(all) * wire).0))
+        (buckets, Some(best(size.min(all)).0))
     }
 
     /// Seconds of a step as causes are switched on: computing, and then with each of [`Cause::ALL`] but checkpoints.
@@ -471,10 +467,6 @@ impl<'a> Setting<'a> {
                 if let Some((speed, network)) = faster.filter(|_| machines > 1) {
                     changes.push((format!("a network of {speed} Gbit/s"), Self { network, ..*self }));
                 }
-                if self.wire == Wire::F32 {
-                    let wire = Wire::Bf16;
-                    changes.push(("bf16 on the wire".to_owned(), Self { wire, ..*self }));
-                }
                 if !self.overlap {
                     let change = "reduce during the backward pass".to_owned();
                     changes.push((
@@ -518,7 +510,7 @@ fn rate(bytes: f64) -> String {
 /// What the prediction stands on.
 fn assumptions(run: &Run, cluster: &Cluster, mean: f64) -> Vec<String> {
     let longest = run.step_seconds.iter().copied().fold(0.0, f64::max);
-    let gradients = run.parameters as f64 * cluster.wire.bytes();
+    let gradients = 4.0 * run.parameters as f64;
     let mut all = vec![
         format!(
             "A step of a rank has {} images and takes {} on average, {} at most, of {} recorded ones; and {} between steps.",
@@ -529,10 +521,9 @@ fn assumptions(run: &Run, cluster: &Cluster, mean: f64) -> Vec<String> {
             duration(run.between_seconds)
         ),
         format!(
-            "A step reduces {} million parameters, {} MB as {}, {}.",
+            "A step reduces {} million parameters, {} MB, {}.",
             digits(run.parameters as f64 / 1e6),
             digits(gradients / 1e6),
-            cluster.wire,
             match run.overlap {
                 true => "while the backward pass goes on",
                 false => "after the backward pass",

@@ -126,7 +126,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// What is needed of `run.json`, which other versions of Stokehold may have written.
+/// What is needed of `run.json`.
 #[derive(Debug, Default, Deserialize)]
 struct Record {
     config: Config,
@@ -138,15 +138,10 @@ struct Record {
 #[derive(Debug, Default, Deserialize)]
 struct Config {
     batch_size: u64,
-    #[serde(default)]
-    prefetch: Option<usize>,
-    #[serde(default)]
+    prefetch: usize,
     drop_last: bool,
-    #[serde(default)]
     freeze_backbone: bool,
-    #[serde(default)]
     keep_checkpoints: usize,
-    #[serde(default)]
     checkpoint_steps: Option<u64>,
 }
 
@@ -264,7 +259,7 @@ impl Run {
             // 0 lets the loader choose.
             prefetch: record
                 .as_ref()
-                .and_then(|record| record.config.prefetch)
+                .map(|record| record.config.prefetch)
                 .filter(|prefetch| *prefetch > 0)
                 .unwrap_or(PREFETCH),
             image_bytes: settings

@@ -4,15 +4,14 @@
 //! checkpoints/epoch-0002-step-00000640/model.safetensors       weights and running statistics, torchvision's names
 //!                                      optimizer.safetensors   the optimiser's state
 //!                                      ema.safetensors         the moving average of the weights, if there is one
-//!                                      progress.json           everything else, and the sizes of the others
-//!                                      checksums.json          the CRC-32 of each of them
+//!                                      progress.json           everything else
+//!                                      checksums.json          the CRC-32 of each of the others
 //! ```
 //!
 //! The files are written to a hidden folder and flushed to disk; only then the folder gets its name. If there
 //! is a crash or a full disk before that, the hidden folder remains until the next run removes it, and all
 //! earlier checkpoints are unchanged. The search for the latest checkpoint skips and reports a folder with
-//! files that are missing, truncated or changed (an interrupted copy, a failing disk). Checkpoints of
-//! versions that wrote no checksums are checked by size.
+//! files that are missing, truncated or changed (an interrupted copy, a failing disk).
 //!
 //! Numbers are saved to the bit, and nothing else of a run has state: the learning rate is a function of the
 //! step, and every random draw is a function of seed, epoch and sample.
@@ -24,7 +23,6 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
 use stokehold_base::regular;
 use stokehold_base::there::if_there;
 use stokehold_base::whole::{self, sync_folder};
@@ -111,18 +109,10 @@ impl Latest {
     }
 }
 
-/// The contents of `progress.json`.
-#[derive(Serialize, Deserialize)]
-struct Manifest {
-    /// The size of each other file, bytes.
-    files: BTreeMap<String, u64>,
-    progress: Progress,
-}
-
 const EMA: &str = "ema.safetensors";
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
-const MANIFEST: &str = "progress.json";
+const PROGRESS: &str = "progress.json";
 const CHECKSUMS: &str = "checksums.json";
 /// The prefix of a folder that is being written.
 const UNFINISHED: &str = ".writing-";
@@ -221,18 +211,9 @@ impl Checkpoints {
         if let Some(ema) = ema {
             weights::save_safetensors(ema.model(), &unfinished.join(EMA), self.metadata.clone())?;
         }
-        let names = || ema.map(|_| EMA).into_iter().chain([MODEL, OPTIMIZER]);
-        let mut files = BTreeMap::new();
-        for name in names() {
-            files.insert(name.to_owned(), fs::metadata(unfinished.join(name))?.len());
-        }
-        let manifest = serde_json::to_vec_pretty(&Manifest {
-            files,
-            progress: progress.clone(),
-        })?;
-        whole::write(&unfinished.join(MANIFEST), manifest)?;
+        whole::write(&unfinished.join(PROGRESS), serde_json::to_vec_pretty(progress)?)?;
         let mut checksums = BTreeMap::new();
-        for name in names().chain([MANIFEST]) {
+        for name in ema.map(|_| EMA).into_iter().chain([MODEL, OPTIMIZER, PROGRESS]) {
             checksums.insert(name, crc32(&unfinished.join(name))?);
         }
         whole::write(
@@ -351,23 +332,14 @@ pub(crate) fn progress(path: &Path) -> Result<Progress, CheckpointError> {
 /// The progress in a checkpoint, or what is wrong with it.
 fn read_whole(path: &Path) -> Result<Progress, String> {
     let failed = |name: &str, error: io::Error| format!("{name}: {error}");
-    /// Without the average, which not every run has.
-    fn names<T>(files: &BTreeMap<String, T>) -> impl Iterator<Item = &String> {
-        files.keys().filter(|name| *name != EMA)
+    let checksums: BTreeMap<String, u32> = regular::read(&path.join(CHECKSUMS))
+        .and_then(|text| Ok(serde_json::from_slice(&text)?))
+        .map_err(|error| failed(CHECKSUMS, error))?;
+    // Not every run has an average.
+    let names = checksums.keys().filter(|name| *name != EMA);
+    if !names.eq([MODEL, OPTIMIZER, PROGRESS]) {
+        return Err(format!("{CHECKSUMS}: it names other files than a checkpoint has"));
     }
-    let checksums: BTreeMap<String, u32> = match regular::read(&path.join(CHECKSUMS)) {
-        // Written by a version without checksums, or incomplete, which the sizes show.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-        text => {
-            let read: BTreeMap<String, u32> = text
-                .and_then(|text| Ok(serde_json::from_slice(&text)?))
-                .map_err(|error| failed(CHECKSUMS, error))?;
-            if !names(&read).eq([MODEL, OPTIMIZER, MANIFEST]) {
-                return Err(format!("{CHECKSUMS}: it names other files than a checkpoint has"));
-            }
-            read
-        }
-    };
     for (name, &written) in &checksums {
         let now = crc32(&path.join(name)).map_err(|error| failed(name, error))?;
         if now != written {
@@ -376,22 +348,9 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
             ));
         }
     }
-    let manifest: Manifest = regular::read(&path.join(MANIFEST))
+    regular::read(&path.join(PROGRESS))
         .and_then(|text| Ok(serde_json::from_slice(&text)?))
-        .map_err(|error| failed(MANIFEST, error))?;
-    if !names(&manifest.files).eq([MODEL, OPTIMIZER]) {
-        return Err(format!("{MANIFEST}: it names other files than a checkpoint has"));
-    }
-    for (name, &written) in &manifest.files {
-        let now = regular::open(&path.join(name))
-            .and_then(|file| file.metadata())
-            .map_err(|error| failed(name, error))?
-            .len();
-        if now != written {
-            return Err(format!("{name}: it has {now} of {written} bytes"));
-        }
-    }
-    Ok(manifest.progress)
+        .map_err(|error| failed(PROGRESS, error))
 }
 
 fn crc32(path: &Path) -> io::Result<u32> {
@@ -489,7 +448,7 @@ mod tests {
         let warnings: Vec<_> = checkpoints.latest().unwrap().warnings().collect();
         let named = |warning: &String, parts: [&str; 2]| parts.iter().all(|part| warning.contains(part));
         assert!(
-            named(&warnings[0], ["epoch-0003-step-00000030", "progress.json"]),
+            named(&warnings[0], ["epoch-0003-step-00000030", "checksums.json"]),
             "{warnings:?}"
         );
         assert!(
@@ -524,7 +483,7 @@ mod tests {
         let second = checkpoints
             .save(&model, &optimizer, None, &progress(1, 10))
             .unwrap();
-        for name in [MODEL, OPTIMIZER, MANIFEST, CHECKSUMS] {
+        for name in [MODEL, OPTIMIZER, PROGRESS, CHECKSUMS] {
             damage(&second.join(name));
             assert_eq!(whole(&mut checkpoints), (first.clone(), 5), "{name}");
             let warning = checkpoints.latest().unwrap().warnings().next().unwrap();
@@ -536,13 +495,9 @@ mod tests {
             damage(&second.join(name));
             assert_eq!(whole(&mut checkpoints), (second.clone(), 10), "{name}");
         }
-        // As versions without checksums wrote it.
         fs::remove_file(second.join(CHECKSUMS)).unwrap();
-        assert_eq!(whole(&mut checkpoints), (second.clone(), 10));
-        for folder in [&first, &second] {
-            damage(&folder.join(MANIFEST));
-            fs::write(folder.join(MODEL), "short").unwrap();
-        }
+        assert_eq!(whole(&mut checkpoints), (first.clone(), 5));
+        fs::write(first.join(MODEL), "short").unwrap();
         let latest = checkpoints.latest().unwrap();
         assert_eq!((latest.whole, latest.damaged.len()), (None, 2));
     }

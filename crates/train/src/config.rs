@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use stokehold_cache::{Cache, CachePlace};
 use stokehold_loader::{Address, BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
-use stokehold_ranks::Wire;
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
@@ -19,7 +18,6 @@ use crate::emulated::TrainerChoice;
 use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{Feed, GpuOptions, Maker};
 use crate::learner::Objective;
-use crate::loss::LossKind;
 use crate::mix::Mix;
 use crate::model::Arch;
 use crate::optim::{OptimizerConfig, Undecayed};
@@ -43,15 +41,12 @@ pub struct TrainConfig {
     /// The most training images to use.
     pub max_images: Option<usize>,
     /// Which training images an epoch has.
-    #[serde(default)]
     pub sampler: SamplerConfig,
     /// The training images of an epoch; `None` for as many as the sampler usually has.
-    #[serde(default)]
     pub epoch_images: Option<usize>,
     /// The network.
     pub arch: Arch,
     /// What trains.
-    #[serde(default)]
     pub trainer: TrainerChoice,
     /// Weights to start from instead of random ones.
     pub weights: Option<PathBuf>,
@@ -64,7 +59,6 @@ pub struct TrainConfig {
     /// The executor of both pipelines.
     pub executor: ExecutorChoice,
     /// Options of the executor `gpu`.
-    #[serde(default)]
     pub gpu: GpuOptions,
     /// Apply the EXIF orientation.
     pub exif: bool,
@@ -73,56 +67,34 @@ pub struct TrainConfig {
     /// Images per step, of all ranks together, at least 1.
     pub batch_size: usize,
     /// Pieces in which each rank computes its share of a batch, one after the other, at least 1 (gradient accumulation).
-    #[serde(default = "one")]
     pub accumulate: usize,
     /// Whether batch normalisation is over all ranks' images.
-    #[serde(default)]
     pub sync_batch_norm: bool,
-    /// The type of gradients between ranks.
-    #[serde(default)]
-    pub wire: Wire,
     /// Leave out the images that do not fill the last batch of an epoch.
     pub drop_last: bool,
     /// The seed of the initial weights, of the order and of every random operation.
     pub seed: u64,
     /// The weights of classes in the loss of pixels.
-    #[serde(default)]
     pub class_weights: ClassWeights,
     /// The optimiser and its constants.
     pub optimizer: OptimizerConfig,
     /// The parameters without weight decay.
-    #[serde(default)]
     pub undecayed: Undecayed,
     /// Base learning rate, above 0.
     pub lr: f64,
     /// The schedule of the learning rate.
     pub schedule: ScheduleConfig,
-    /// The training loss.
-    #[serde(default)]
-    pub loss: LossKind,
-    /// With [`LossKind::Bce`]: every class with a larger share of an image than this is there, and the others are not; 0 up
-    /// to below 1. `None` leaves the shares as they are.
-    #[serde(default)]
-    pub bce_threshold: Option<f32>,
     /// How training batches are mixed.
-    #[serde(default)]
     pub mix: Mix,
-    /// The probability with which the last residual block leaves out its own part of an image, 0 up to below 1
-    /// (stochastic depth); earlier blocks have a smaller one.
-    #[serde(default)]
-    pub stochastic_depth: f64,
     /// The type of the numbers that training steps compute with.
-    #[serde(default)]
     pub precision: Precision,
     /// The type of the numbers of batches on their way to the device.
-    #[serde(default)]
     pub sample_type: SampleType,
     /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
     pub label_smoothing: f32,
     /// Largest global norm of the gradients, above 0; `None` does not clip.
     pub clip_norm: Option<f64>,
     /// The moving average of the weights; `None` for none.
-    #[serde(default)]
     pub ema: Option<EmaConfig>,
     /// The k of top-k accuracy, at least 1; limited to the number of classes.
     pub topk: usize,
@@ -131,15 +103,12 @@ pub struct TrainConfig {
     /// The number of different bad images that are tolerated; one more is an error.
     pub bad_image_limit: usize,
     /// Servers that make the training batches.
-    #[serde(default)]
     pub servers: Vec<Address>,
     /// Loader threads. Beside servers a number of threads makes training batches, too, and `auto` stands for none.
     pub workers: Workers,
     /// Where JPEGs are kept packed for the next epochs.
-    #[serde(default)]
     pub cache: Option<CachePlace>,
     /// The share of the cores that packing may take when none is idle, 0 to 1.
-    #[serde(default = "cache_share")]
     pub cache_share: f64,
     /// The most batches in work or ready; 0 for as few as keep all workers busy.
     pub prefetch: usize,
@@ -160,15 +129,6 @@ pub struct TrainConfig {
 
 /// A field that differs between two configurations, and both values where they are short.
 pub(crate) type Difference = (String, Option<[String; 2]>);
-
-/// Of runs that were recorded when there was nothing else.
-fn one() -> usize {
-    1
-}
-
-fn cache_share() -> f64 {
-    stokehold_cache::SHARE
-}
 
 impl TrainConfig {
     /// The fields that a resumed run may change. `data` may change because the data themselves are compared.
@@ -211,16 +171,6 @@ impl TrainConfig {
                 "must be 0 up to below 1",
             ),
             (
-                "threshold of the binary cross-entropy",
-                self.bce_threshold.is_none_or(|share| (0.0..1.0).contains(&share)),
-                "must be 0 up to below 1",
-            ),
-            (
-                "threshold of the binary cross-entropy",
-                self.bce_threshold.is_none() || self.loss == LossKind::Bce,
-                "needs the loss bce",
-            ),
-            (
                 "norm to clip to",
                 self.clip_norm.is_none_or(above_zero),
                 "must be above 0",
@@ -254,16 +204,6 @@ impl TrainConfig {
                 "MixUp and CutMix",
                 !self.mix.mixes() || self.trainer.learns(),
                 "mix nothing where the accelerator is emulated, which sees no image",
-            ),
-            (
-                "stochastic depth",
-                (0.0..1.0).contains(&self.stochastic_depth),
-                "must be 0 up to below 1",
-            ),
-            (
-                "stochastic depth",
-                self.trainer.learns() || self.stochastic_depth == 0.0,
-                "there are no blocks to leave out where the accelerator is emulated",
             ),
             (
                 "precision",
@@ -334,11 +274,6 @@ impl TrainConfig {
                 "are those of pixels; for classes of images give --class-balanced or a segmenter",
             ),
             (
-                "loss",
-                self.loss == LossKind::CrossEntropy || !self.arch.segments(),
-                "must be cross-entropy for a segmenter",
-            ),
-            (
                 "label smoothing",
                 self.label_smoothing == 0.0 || !self.arch.segments(),
                 "must be 0 for a segmenter",
@@ -384,12 +319,9 @@ impl TrainConfig {
     /// What its steps minimise.
     pub(crate) fn objective(&self, class_weights: Option<Vec<f32>>) -> Objective {
         Objective {
-            loss: self.loss,
-            bce_threshold: self.bce_threshold,
             label_smoothing: self.label_smoothing,
             clip_norm: self.clip_norm,
             precision: self.precision,
-            stochastic_depth: self.stochastic_depth,
             mix: self.mix,
             mix_distance: self.sampler.repeats(),
             class_weights,

@@ -36,7 +36,6 @@ pub enum TrainerChoice {
         /// Training images per second, 1 to 1,000,000.
         images_per_second: f64,
         /// The time by which every read of an image is late, milliseconds, up to 10,000: storage is emulated as well.
-        #[serde(default)]
         read_latency_ms: f64,
     },
 }

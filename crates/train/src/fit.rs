@@ -327,7 +327,7 @@ fn start(
     pixels::check_batches(config, &feed)?;
     let sampler = feed.loader().start_of(0).order.sampler;
     // The files that the configuration names may have changed since.
-    if let Some(before) = record.as_ref().and_then(|record| record.sampler.as_ref())
+    if let Some(before) = record.as_ref().map(|record| &record.sampler)
         && *before != sampler
     {
         let changes = vec![format!("the sampler was {before} and is {sampler} now")];
@@ -376,8 +376,8 @@ fn start(
         dataset: facts.clone(),
         machine: Machine::here(),
         device: device_name.clone(),
-        executor: Some(chosen.clone()),
-        sampler: Some(sampler),
+        executor: chosen.clone(),
+        sampler,
         workers: None,
         ranks: team.facts(&device_name)?,
     };

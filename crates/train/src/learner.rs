@@ -11,9 +11,7 @@ use crate::config::TrainConfig;
 use crate::ema::{Averaging, Ema};
 use crate::emulated::{Emulated, EmulatedUse};
 use crate::feed::Input;
-use crate::loss::{
-    LossKind, PixelTargets, binary_cross_entropy, cross_entropy, pixel_cross_entropy, soft_cross_entropy,
-};
+use crate::loss::{PixelTargets, cross_entropy, pixel_cross_entropy, soft_cross_entropy};
 use crate::mix::{Mix, Mixture};
 use crate::model::synchronised;
 use crate::model::{Logits, Network, Noise, PixelLogits};
@@ -25,21 +23,17 @@ use crate::{TrainError, checkpoint, device, weights};
 /// What steps minimise, and how.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objective {
-    pub loss: LossKind,
-    pub bce_threshold: Option<f32>,
     pub label_smoothing: f32,
     /// The norm to which gradients are clipped.
     pub clip_norm: Option<f64>,
     /// The type of the numbers of the forward pass.
     pub precision: Precision,
-    /// The rate of the last block.
-    pub stochastic_depth: f64,
     pub mix: Mix,
     /// An image is mixed with the one this many places before it.
     pub mix_distance: usize,
     /// The weight of each class in the loss of pixels; `None` for 1.
     pub class_weights: Option<Vec<f32>>,
-    /// The seed of the mixtures, of stochastic depth and of dropout.
+    /// The seed of the mixtures and of dropout.
     pub seed: u64,
 }
 
@@ -103,7 +97,7 @@ impl Objective {
     /// The loss of a batch whose images are mixed: of its logits and labels.
     fn image_loss(&self, logits: Tensor<2>, labels: &[u32], mixture: &Mixture) -> Tensor<1> {
         let (device, smoothing) = (logits.device(), self.label_smoothing);
-        if (self.loss, mixture) == (LossKind::CrossEntropy, &Mixture::None) {
+        if *mixture == Mixture::None {
             return cross_entropy(logits, targets(labels, &device), smoothing);
         }
         let classes = logits.dims()[1];
@@ -112,10 +106,7 @@ impl Objective {
             [labels.len(), classes],
         );
         let shares = Tensor::from_data(shares, &device);
-        match self.loss {
-            LossKind::CrossEntropy => soft_cross_entropy(logits, shares, smoothing),
-            LossKind::Bce => binary_cross_entropy(logits, shares, smoothing, self.bce_threshold),
-        }
+        soft_cross_entropy(logits, shares, smoothing)
     }
 }
 
@@ -337,11 +328,7 @@ impl Learner {
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
         let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
         let images = images.cast(objective.precision.dtype());
-        let noise = Noise {
-            seed,
-            step,
-            stochastic_depth: objective.stochastic_depth,
-        };
+        let noise = Noise { seed, step };
         let logits = self.model.forward_train(images, &noise);
         let loss = objective.loss(logits, truth, &mixture);
         let scaled = match self.optimizer.scale() {

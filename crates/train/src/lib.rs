@@ -49,7 +49,6 @@ mod ceilings;
 pub mod checkpoint;
 mod choice;
 mod config;
-mod depth;
 pub mod device;
 mod disturbance;
 pub mod ema;
@@ -96,7 +95,6 @@ pub use error::TrainError;
 pub use executor::{AnyExecutor, Chosen, ExecutorChoice};
 pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Maker};
 pub use fit::{fit, fit_on, resume, resume_on};
-pub use loss::LossKind;
 pub use observer::{Event, Observer};
 pub use pixels::ClassWeights;
 pub use precision::{LossScale, Precision, UnknownPrecision};
@@ -104,7 +102,7 @@ pub use stage::Stage;
 pub use steps::{StepTotals, Steps};
 pub use stokehold_profile::ranks::{RankTimes, RanksSummary, Straggler};
 #[doc(no_inline)]
-pub use stokehold_ranks::{Ranks, RanksError, Wire};
+pub use stokehold_ranks::{Ranks, RanksError};
 pub use summary::RunSummary;
 pub use world::RankFacts;
 

@@ -1,20 +1,7 @@
-//! Losses as PyTorch's: cross-entropy and binary cross-entropy of every class, both with label smoothing, and the
-//! cross-entropy of pixels.
+//! Losses as PyTorch's: cross-entropy with label smoothing, and the cross-entropy of pixels.
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
-use serde::{Deserialize, Serialize};
 use stokehold_storage::IGNORE;
-
-/// The loss that a run trains with. Validation has cross-entropy always.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LossKind {
-    /// [`cross_entropy`]
-    #[default]
-    CrossEntropy,
-    /// [`binary_cross_entropy`]: every class is a question of its own, as in "ResNet strikes back" (Wightman et al., 2021).
-    Bce,
-}
 
 /// Mean cross-entropy of logits `[N, C]` and class indices `[N]`; returns `[1]`.
 ///
@@ -37,24 +24,6 @@ pub fn soft_cross_entropy(logits: Tensor<2>, shares: Tensor<2>, label_smoothing:
         .sum_dim(1)
         .mean()
         .neg()
-}
-
-/// Mean binary cross-entropy over all images and classes, of logits `[N, C]` and shares of the classes `[N, C]`; returns
-/// `[1]`. As `torch.nn.functional.binary_cross_entropy_with_logits`. With a threshold, every smoothed share above it becomes
-/// 1, and the others 0 (timm's `--bce-target-thresh`).
-pub fn binary_cross_entropy(
-    logits: Tensor<2>,
-    shares: Tensor<2>,
-    label_smoothing: f32,
-    threshold: Option<f32>,
-) -> Tensor<1> {
-    let mut shares = smoothed(shares, label_smoothing);
-    if let Some(threshold) = threshold {
-        shares = shares.greater_elem(threshold).float();
-    }
-    // max(x, 0) - x t + ln(1 + exp(-|x|)), which does not overflow.
-    let rest = logits.clone().abs().neg().exp().log1p();
-    (logits.clone().clamp_min(0.0) - logits * shares + rest).mean()
 }
 
 /// `(1 - s) x share + s / C`.

@@ -1,4 +1,4 @@
-//! SGD and AdamW with PyTorch's semantics, LAMB with timm's, and clipping by the global norm.
+//! SGD and AdamW with PyTorch's semantics, and clipping by the global norm.
 //!
 //! Burn's optimisers dampen momentum by 0.1, clip parameter by parameter, and key their state by ids that a
 //! new process draws again. Here the state is keyed by the parameter's *name*, so a state saved by one
@@ -40,19 +40,6 @@ pub enum OptimizerConfig {
         /// Added to the denominator, above 0.
         epsilon: f64,
         /// Share of the parameter that is subtracted per unit of learning rate, 0 or more.
-        weight_decay: f64,
-    },
-    /// LAMB (You et al., "Large batch optimization for deep learning", 2020) as `timm.optim.Lamb` has it, without its own
-    /// clipping: Adam's direction plus `weight_decay` times the parameter, scaled to the norm of the parameter. A
-    /// parameter without weight decay is not scaled, nor is one where either norm is 0.
-    Lamb {
-        /// Decay of the mean of the gradient, in `[0, 1)`.
-        beta1: f64,
-        /// Decay of the mean of its square, in `[0, 1)`.
-        beta2: f64,
-        /// Added to the denominator, above 0.
-        epsilon: f64,
-        /// Share of the parameter that is added to its direction, 0 or more.
         weight_decay: f64,
     },
 }
@@ -104,16 +91,6 @@ impl OptimizerConfig {
         }
     }
 
-    /// LAMB with timm's defaults and this weight decay.
-    pub const fn lamb(weight_decay: f64) -> Self {
-        Self::Lamb {
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-6,
-            weight_decay,
-        }
-    }
-
     /// # Errors
     /// If a constant is out of its range.
     pub fn check(&self) -> Result<(), OptimizerError> {
@@ -123,22 +100,16 @@ impl OptimizerConfig {
             Self::Sgd { momentum, .. } if !decay(momentum) => {
                 format!("momentum {momentum}: give 0 up to below 1")
             }
-            Self::AdamW { beta1, .. } | Self::Lamb { beta1, .. } if !decay(beta1) => {
+            Self::AdamW { beta1, .. } if !decay(beta1) => {
                 format!("beta1 {beta1}: give 0 up to below 1")
             }
-            Self::AdamW { beta2, .. } | Self::Lamb { beta2, .. } if !decay(beta2) => {
+            Self::AdamW { beta2, .. } if !decay(beta2) => {
                 format!("beta2 {beta2}: give 0 up to below 1")
             }
-            Self::AdamW { epsilon, .. } | Self::Lamb { epsilon, .. }
-                if !(epsilon.is_finite() && epsilon > 0.0) =>
-            {
+            Self::AdamW { epsilon, .. } if !(epsilon.is_finite() && epsilon > 0.0) => {
                 format!("epsilon {epsilon}: give a number above 0")
             }
-            Self::Sgd { weight_decay, .. }
-            | Self::AdamW { weight_decay, .. }
-            | Self::Lamb { weight_decay, .. }
-                if !penalty(weight_decay) =>
-            {
+            Self::Sgd { weight_decay, .. } | Self::AdamW { weight_decay, .. } if !penalty(weight_decay) => {
                 format!("weight decay {weight_decay}: give 0 or more")
             }
             Self::Sgd {
@@ -155,7 +126,6 @@ impl OptimizerConfig {
         match self {
             Self::Sgd { .. } => "sgd",
             Self::AdamW { .. } => "adamw",
-            Self::Lamb { .. } => "lamb",
         }
     }
 }
@@ -367,7 +337,7 @@ impl Optimizer {
     fn slot_names(&self) -> [&'static str; 2] {
         match self.config {
             OptimizerConfig::Sgd { .. } => ["momentum_buffer", ""],
-            OptimizerConfig::AdamW { .. } | OptimizerConfig::Lamb { .. } => ["exp_avg", "exp_avg_sq"],
+            OptimizerConfig::AdamW { .. } => ["exp_avg", "exp_avg_sq"],
         }
     }
 
@@ -415,27 +385,6 @@ impl Optimizer {
             } => {
                 let (direction, correction) = self.adam(name, g, [beta1, beta2, epsilon]);
                 p.mul_scalar(1.0 - lr * of_parameter(weight_decay)) - direction.mul_scalar(lr / correction)
-            }
-            OptimizerConfig::Lamb {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-            } => {
-                let (direction, correction) = self.adam(name, g, [beta1, beta2, epsilon]);
-                let mut direction = direction.div_scalar(correction);
-                let weight_decay = of_parameter(weight_decay);
-                if weight_decay != 0.0 {
-                    direction = direction + p.clone().mul_scalar(weight_decay);
-                    let norm = |x: &Tensor<1>| (x.clone() * x.clone()).sum().sqrt();
-                    let (own, of_direction) = (norm(&p), norm(&direction));
-                    let is_zero = |norm: &Tensor<1>| norm.clone().equal_elem(0.0);
-                    let ratio = (own.clone() / of_direction.clone())
-                        .mask_fill(is_zero(&own), 1.0)
-                        .mask_fill(is_zero(&of_direction), 1.0);
-                    direction = direction * ratio;
-                }
-                p - direction.mul_scalar(lr)
             }
         }
     }

@@ -51,17 +51,20 @@ impl Precision {
     }
 
     /// # Errors
-    /// The device does not compute with such numbers.
+    /// The device does not compute with such numbers. The CPU would convert every number of f16, which takes four times as long
+    /// as f32.
     pub(crate) fn check(self, device: &Device) -> Result<(), TrainError> {
-        if device.supports_dtype(self.dtype()) {
+        let name = crate::device::name(device);
+        let problem = if self == Self::F16 && crate::device::kind(&name) == "cpu" {
+            "f16 is not for the CPU; choose f32 or bf16 there, or a GPU".to_owned()
+        } else if device.supports_dtype(self.dtype()) {
             return Ok(());
-        }
+        } else {
+            format!("the device {name} does not compute in {self}; choose f32, or another device")
+        };
         Err(TrainError::Config {
             field: "precision",
-            problem: format!(
-                "the device {} does not compute in {self}; choose f32, or another device",
-                crate::device::name(device)
-            ),
+            problem,
         })
     }
 }

@@ -115,7 +115,6 @@ pub struct EpochRecord {
     /// The validation after it; `None` without validation images.
     pub validation: Option<Validation>,
     /// The same of the moving average of the weights; `None` without one.
-    #[serde(default)]
     pub ema: Option<Validation>,
 }
 
@@ -143,8 +142,7 @@ pub struct Validation {
     pub scores: Scores,
     /// The number of images in these figures.
     pub images: u64,
-    /// Images of the validation set, bad ones included; 0 in records of versions that did not store it.
-    #[serde(default)]
+    /// Images of the validation set, bad ones included.
     pub of: u64,
 }
 

@@ -28,7 +28,7 @@ use stokehold_profile::{Machine, ProfileError};
 use stokehold_storage::{Dataset, Source};
 
 use crate::config::TrainConfig;
-use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
+use crate::executor::Chosen;
 use crate::progress::{EpochRecord, Progress, Sums, Validation};
 use crate::world::RankFacts;
 use crate::{RunSummary, TrainError, pixels};
@@ -191,13 +191,10 @@ pub struct RunRecord {
     /// The device.
     pub device: String,
     /// The executor of the pipelines, and the reason if the run chose it.
-    pub executor: Option<Chosen>,
-    /// Which training images an epoch has, in words, with a hash of what a file says; `None` in records of versions that
-    /// had every image once.
-    #[serde(default)]
-    pub sampler: Option<String>,
+    pub executor: Chosen,
+    /// Which training images an epoch has, in words, with a hash of what a file says.
+    pub sampler: String,
     /// The loader's threads, and the reason; `None` if an option said how many, and before the run's end.
-    #[serde(default)]
     pub workers: Option<ChosenWorkers>,
     /// The ranks that trained together since the last start or resume; empty for one alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -211,17 +208,6 @@ pub struct ChosenWorkers {
     pub workers: usize,
     /// The reason.
     pub why: String,
-}
-
-impl RunRecord {
-    /// The executor of the pipelines; `None` only in a broken record.
-    pub fn performed_by(&self) -> Option<AnyExecutor> {
-        match (&self.executor, self.config.executor) {
-            (Some(chosen), _) => Some(chosen.executor),
-            (None, ExecutorChoice::Of(executor)) => Some(executor),
-            (None, ExecutorChoice::Auto) => None,
-        }
-    }
 }
 
 /// What identifies a data set without its images.
@@ -306,9 +292,8 @@ pub enum MetricsLine {
         images_per_second: f64,
         /// Share of the time in which the trainer waited for batches, 0 to 1.
         wait_share: f64,
-        /// The number of images in the loss; `None` in lines of versions that did not write it.
-        #[serde(default)]
-        images: Option<u64>,
+        /// The number of images in the loss.
+        images: u64,
     },
     /// A finished epoch.
     Epoch {
@@ -334,35 +319,32 @@ pub enum MetricsLine {
         /// Share of validation images whose class is among the first k guesses, 0 to 1; `None` without
         /// validation images, and of a segmenter. The k is in `summary.json`.
         topk: Option<f64>,
-        /// The number of training images in the loss; `None` in lines of versions that did not write it.
-        #[serde(default)]
-        images: Option<u64>,
-        /// The number of validation images in `val_loss` and the scores; `None` without validation
-        /// images, and in lines of versions that did not write it.
-        #[serde(default)]
+        /// The number of training images in the loss.
+        images: u64,
+        /// The number of validation images in `val_loss` and the scores; `None` without validation images.
         val_images: Option<u64>,
         /// Mean intersection over union of the classes of validation pixels, 0 to 1; only of a segmenter with validation
         /// images.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         miou: Option<f64>,
         /// Share of the validation pixels that have a class whose class is the top guess, 0 to 1; only of a segmenter with
         /// validation images.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pixel_accuracy: Option<f64>,
         /// `val_loss` of the moving average of the weights; only in runs that have one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         ema_loss: Option<f64>,
         /// `top1` of the moving average of the weights; only in runs that have one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         ema_top1: Option<f64>,
         /// `topk` of the moving average of the weights; only in runs that have one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         ema_topk: Option<f64>,
         /// `miou` of the moving average of the weights; only in runs of a segmenter that have one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         ema_miou: Option<f64>,
         /// `pixel_accuracy` of the moving average of the weights; only in runs of a segmenter that have one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         ema_pixel_accuracy: Option<f64>,
     },
 }
@@ -384,7 +366,7 @@ impl MetricsLine {
             lr,
             images_per_second: sums.images_per_second(),
             wait_share: sums.wait_share(),
-            images: Some(sums.images),
+            images: sums.images,
         }
     }
 
@@ -408,7 +390,7 @@ impl MetricsLine {
             topk,
             miou,
             pixel_accuracy,
-            images: Some(record.sums.images),
+            images: record.sums.images,
             val_images: record.validation.map(|validation| validation.images),
             ema_loss: record.ema.map(|validation| validation.loss),
             ema_top1,

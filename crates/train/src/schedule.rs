@@ -21,7 +21,6 @@ pub enum ScheduleKind {
     /// (`CosineAnnealingLR` over the steps after the warm-up).
     Cosine {
         /// Share of the base rate that is left at the end, 0 to 1; 0 if left out.
-        #[serde(default)]
         final_factor: f64,
     },
 }
@@ -33,7 +32,6 @@ pub struct ScheduleConfig {
     #[serde(flatten)]
     pub kind: ScheduleKind,
     /// Epochs, or a part of one, over which the rate rises linearly to the base rate; 0 for none.
-    #[serde(default)]
     pub warmup_epochs: f64,
 }
 
@@ -162,7 +160,8 @@ mod tests {
             r#"{"kind":"step","every_epochs":3,"gamma":0.5,"warmup_epochs":1.0}"#
         );
         assert_eq!(serde_json::from_str::<ScheduleConfig>(&json).unwrap(), step);
-        let cosine = serde_json::from_str::<ScheduleConfig>(r#"{"kind":"cosine"}"#).unwrap();
+        let cosine =
+            serde_json::from_str::<ScheduleConfig>(r#"{"kind":"cosine","warmup_epochs":0}"#).unwrap();
         assert_eq!(cosine.kind, ScheduleKind::Cosine { final_factor: 0.0 });
     }
 }

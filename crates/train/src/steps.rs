@@ -62,7 +62,7 @@ pub struct StepTotals {
     /// have the same one.
     pub labels: u32,
     /// Mean training loss over the images; `None` where nothing learns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
     /// For each step the seconds without a batch, and those from then to its end, to the microsecond: one after the other
     /// they make up `seconds`. Those of the first [`TIMES`](Self::TIMES) steps; empty where nobody took them.

@@ -51,28 +51,22 @@ pub struct RunSummary {
     pub trainer_ceiling: Option<f64>,
     /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` if it was
     /// not measured.
-    #[serde(default)]
     pub loader_cpu_seconds: Option<f64>,
     /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` if it was
     /// not measured.
-    #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
     /// Time per image, summed over threads, for which other programs kept the trainer's threads from a core
     /// while its ceiling was measured, seconds; 0 if it was not measured.
-    #[serde(default)]
     pub trainer_delay_seconds: f64,
-    /// Cores that the run could use; 0 if it was not recorded.
-    #[serde(default)]
+    /// Cores that the run could use.
     pub cores: u64,
     /// The number of cores that other programs kept busy since the last start or resume, on average; `None`
     /// if the platform does not provide it.
-    #[serde(default)]
     pub others_cores: Option<f64>,
     /// What the emulated accelerator has done; only in runs of one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub emulated: Option<EmulatedUse>,
     /// What decoded the training images since the last start or resume, if the executor was `gpu`.
-    #[serde(default)]
     pub decoded: Option<DecodedBy>,
     /// Time spent in each stage since the last start or resume, over all workers.
     pub stages: BTreeMap<Stage, Total>,
@@ -87,7 +81,7 @@ pub struct RunSummary {
     /// Validation of the last finished epoch; `None` without validation images.
     pub validation: Option<Validation>,
     /// The same of the moving average of the weights; only in runs that have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ema: Option<Validation>,
     /// The epoch with the best model; `None` before the first epoch's end.
     pub best: Option<Best>,
@@ -98,14 +92,14 @@ pub struct RunSummary {
     /// Whether the run was stopped before its end.
     pub interrupted: bool,
     /// Where the time of the ranks went; only in runs of several, and in those whose batches are computed in pieces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksSummary>,
     /// The training batches that each server has made since the last start or resume, by its address; `here` are those of this
     /// machine's threads. Empty without servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub batches_by_server: BTreeMap<String, u64>,
     /// What the cache of images has done since the last start or resume, for this process; only in runs with one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<stokehold_cache::CacheFacts>,
 }
 

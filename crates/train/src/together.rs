@@ -22,7 +22,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use stokehold_loader::Parts;
 use stokehold_profile::Machine;
-use stokehold_ranks::{Pending, Phase, Ranks, RanksError, Wire};
+use stokehold_ranks::{Pending, Phase, Ranks, RanksError};
 
 use crate::TrainError;
 use crate::arrays::ParameterPath;
@@ -39,8 +39,6 @@ pub(crate) struct Team {
     pub ranks: Ranks,
     /// Pieces of a rank's share of a batch, at least 1.
     pub accumulate: usize,
-    /// The type of gradients between ranks.
-    pub wire: Wire,
     /// Whether batch normalisation is over all ranks.
     pub sync_batch_norm: bool,
     /// What the loss of an ordinary part is a mean over: weights are divided by it, so that the gradients of 16-bit numbers
@@ -123,7 +121,6 @@ impl Team {
         Ok(Self {
             ranks: ranks.clone(),
             accumulate: config.accumulate,
-            wire: config.wire,
             sync_batch_norm: config.sync_batch_norm,
             unit: images as f64 * of_image,
             buckets: Arc::default(),
@@ -340,7 +337,7 @@ impl Team {
             .map(|first| {
                 let mut own = self.bucket();
                 own.resize(BUCKET.min(numbers - first), 0.0);
-                self.ranks.begin_sum(own, self.wire)
+                self.ranks.begin_sum(own)
             })
             .collect();
         for sum in sums {
@@ -425,10 +422,10 @@ impl Gradients {
             bucket.extend(device::read(flat)?);
             if bucket.len() >= BUCKET {
                 let full = std::mem::replace(&mut bucket, team.bucket());
-                pending.push(team.ranks.begin_sum(full, team.wire));
+                pending.push(team.ranks.begin_sum(full));
             }
         }
-        pending.push(team.ranks.begin_sum(bucket, team.wire));
+        pending.push(team.ranks.begin_sum(bucket));
         // A parameter lies whole in one bucket.
         let mut shapes = shapes.into_iter();
         let mut flat = Vec::new();

@@ -18,7 +18,7 @@ use stokehold_base::stats::percentile;
 use stokehold_base::uri;
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline};
-use stokehold_prepare::{Bake, Encoding, Options, prepare};
+use stokehold_prepare::{Bake, Options, prepare};
 use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, Source};
@@ -201,7 +201,7 @@ fn of_loader(
     wait: Option<Duration>,
 ) -> Result<Vec<Alternative>, Box<dyn Error>> {
     let config = &record.config;
-    let Some(AnyExecutor::Cpu(executor)) = record.performed_by() else {
+    let AnyExecutor::Cpu(executor) = record.executor.executor else {
         return Err("the run's images were made on its device".into());
     };
     images.limit(IMAGES);
@@ -269,8 +269,8 @@ fn shards(
     let ops = config.pipeline.head().moves.to_vec();
     // What would change an image and not its mask is not made.
     if !ops.is_empty() && !config.arch.segments() {
-        let (exif, encoding) = (config.exif, Encoding::Jpeg(90));
-        make("baked", Some(Bake { ops, exif, encoding }))?;
+        let (exif, quality) = (config.exif, 90);
+        make("baked", Some(Bake { ops, exif, quality }))?;
     }
     Ok(made)
 }

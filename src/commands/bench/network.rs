@@ -15,7 +15,7 @@ use stokehold_base::stats::percentile;
 use stokehold_page::Table;
 use stokehold_page::words::{digits, duration};
 use stokehold_scale::{Algorithm, INSIDE, Machines, Network, Sum};
-use stokehold_train::{Ranks, RanksError, TrainError, Wire};
+use stokehold_train::{Ranks, RanksError, TrainError};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -38,9 +38,6 @@ const MOST: f64 = 200.0;
 /// on one machine it measures the link between the processes of that machine.
 #[derive(Debug, ClapArgs)]
 pub struct NetworkArgs {
-    /// The type of the numbers on the wire: f32 or bf16, as train has it
-    #[arg(long, value_name = "TYPE", default_value_t = Wire::F32)]
-    wire: Wire,
     /// Write the network and all measurements to this file, as JSON
     #[arg(long, short, value_name = "FILE")]
     out: Option<Local>,
@@ -56,7 +53,7 @@ pub fn run(args: &NetworkArgs) -> Result<ExitCode, Box<dyn Error>> {
 
 /// What the sums of one size took.
 struct Measured {
-    /// Bytes of a rank's numbers on the wire.
+    /// Bytes of a rank's numbers.
     bytes: u64,
     /// Seconds until the slowest rank had each sum.
     seconds: Vec<f64>,
@@ -87,7 +84,7 @@ fn measure(args: &NetworkArgs, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>
     }
     let measured = NUMBERS
         .into_iter()
-        .map(|numbers| sums(ranks, numbers, args.wire))
+        .map(|numbers| sums(ranks, numbers))
         .collect::<Result<Vec<_>, _>>()
         .map_err(TrainError::from)?;
     if !ranks.is_first() {
@@ -106,7 +103,6 @@ fn measure(args: &NetworkArgs, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>
     let report = json!({
         "alpha_seconds": network.alpha_seconds,
         "bytes_per_second": network.bytes_per_second,
-        "wire": args.wire,
         "ranks": ranks.size(),
         "hosts": hosts,
         "version": env!("CARGO_PKG_VERSION"),
@@ -142,7 +138,7 @@ fn measure(args: &NetworkArgs, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>
         many => format!("on {many} machines"),
     };
     let mut out = terminal::out();
-    writeln!(out, "{} ranks, {place}; numbers as {}", ranks.size(), args.wire)?;
+    writeln!(out, "{} ranks, {place}", ranks.size())?;
     writeln!(out, "{}", table.text().trim_end())?;
     writeln!(
         out,
@@ -166,30 +162,26 @@ fn machines(ranks: &Ranks) -> Machines {
 }
 
 /// Sums so many numbers of each rank, again and again.
-fn sums(ranks: &Ranks, numbers: usize, wire: Wire) -> Result<Measured, RanksError> {
+fn sums(ranks: &Ranks, numbers: usize) -> Result<Measured, RanksError> {
     let mut buckets = vec![Vec::new(); if numbers == BUCKET { TOGETHER } else { 1 }];
     // The first touches the memory and opens connections; the second says how many there is time for, to all ranks alike.
-    sum(ranks, &mut buckets, numbers, wire)?;
-    let took = sum(ranks, &mut buckets, numbers, wire)?;
+    sum(ranks, &mut buckets, numbers)?;
+    let took = sum(ranks, &mut buckets, numbers)?;
     let count = (TIME / took.as_secs_f64()).clamp(FEWEST, MOST) as usize;
     let mut seconds = Vec::with_capacity(count);
     for _ in 0..count {
-        let took = sum(ranks, &mut buckets, numbers, wire)?;
+        let took = sum(ranks, &mut buckets, numbers)?;
         seconds.push(took.as_secs_f64() / buckets.len() as f64);
     }
-    let bytes = match wire {
-        Wire::F32 => 4,
-        Wire::Bf16 => 2,
-    };
     Ok(Measured {
-        bytes: bytes * numbers as u64,
+        bytes: 4 * numbers as u64,
         seconds,
     })
 }
 
 /// Fills the buckets with so many numbers each and sums them, all ranks at the same time: a bucket is filled while the one before
 /// is summed, as in training. Returns the time of the slowest rank, the same on every rank.
-fn sum(ranks: &Ranks, buckets: &mut [Vec<f32>], numbers: usize, wire: Wire) -> Result<Duration, RanksError> {
+fn sum(ranks: &Ranks, buckets: &mut [Vec<f32>], numbers: usize) -> Result<Duration, RanksError> {
     ranks.gather(Vec::new())?;
     let begin = Instant::now();
     let begun: Vec<_> = buckets
@@ -198,7 +190,7 @@ fn sum(ranks: &Ranks, buckets: &mut [Vec<f32>], numbers: usize, wire: Wire) -> R
             let mut own = std::mem::take(bucket);
             own.clear();
             own.resize(numbers, 0.0);
-            ranks.begin_sum(own, wire)
+            ranks.begin_sum(own)
         })
         .collect();
     for (bucket, sum) in buckets.iter_mut().zip(begun) {

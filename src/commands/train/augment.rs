@@ -3,7 +3,7 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_pipeline::Pipeline;
 use stokehold_pipeline::op::{
-    AutoAugment, EraseValue, Interpolation, Noise, Op, RandAugment, RandomErasing, TrivialAugmentWide,
+    AutoAugment, Interpolation, Op, RandAugment, RandomErasing, TrivialAugmentWide,
 };
 
 use crate::failure::Usage;
@@ -14,12 +14,6 @@ enum PolicyName {
     RandAugment,
     #[value(name = "trivial-augment")]
     TrivialAugmentWide,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EraseName {
-    Zero,
-    Noise,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,16 +38,12 @@ pub struct AugmentOptions {
     /// TrivialAugmentWide.
     #[arg(long, value_enum, value_name = "POLICY")]
     auto_augment: Option<PolicyName>,
-    /// Magnitude of rand-augment, 0 to 30; 3 times the m of timm's rand-mM [default: 9].
+    /// Magnitude of rand-augment, 0 to 30 [default: 9].
     #[arg(long, value_name = "MAGNITUDE")]
     ra_magnitude: Option<u32>,
-    /// Erase a rectangle of the image with this probability, 0 to 1 (torchvision's RandomErasing).
+    /// Erase a rectangle of the image with this probability, 0 to 1 (torchvision's RandomErasing); it is 0 after normalisation.
     #[arg(long, value_name = "PROBABILITY", default_value_t = 0.0)]
     random_erase: f64,
-    /// What an erased rectangle has after normalisation: 0 (torchvision's references), or standard normal noise (timm's
-    /// --remode pixel) [default: zero].
-    #[arg(long, value_enum, value_name = "WHAT")]
-    erase_with: Option<EraseName>,
     /// Interpolation of crops and policies, and of resizing in the usual validation.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = InterpolationName::Bilinear)]
     interpolation: InterpolationName,
@@ -73,10 +63,6 @@ impl AugmentOptions {
         if self.random_erase != 0.0 {
             pipeline.ops.push(Op::RandomErasing(RandomErasing {
                 p: self.random_erase,
-                value: match self.erase_with {
-                    None | Some(EraseName::Zero) => EraseValue::Level(0.0),
-                    Some(EraseName::Noise) => EraseValue::Noise(Noise::Random),
-                },
                 ..RandomErasing::default()
             }));
         }
@@ -107,11 +93,6 @@ impl AugmentOptions {
         if self.ra_magnitude.is_some() && self.auto_augment != Some(PolicyName::RandAugment) {
             return Err(Usage(
                 "--ra-magnitude is for --auto-augment rand-augment; give that too, or leave it out".into(),
-            ));
-        }
-        if self.erase_with.is_some() && self.random_erase == 0.0 {
-            return Err(Usage(
-                "--erase-with is for --random-erase; give its probability too, or leave it out".into(),
             ));
         }
         Ok(())

@@ -18,7 +18,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ClassWeights, ExecutorChoice, LossKind, Precision, TrainConfig, TrainerChoice, Wire};
+use stokehold_train::{ClassWeights, ExecutorChoice, Precision, TrainConfig, TrainerChoice};
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
@@ -48,9 +48,9 @@ pub struct Args {
     #[arg(long, requires = "resume")]
     pub requeue: bool,
 
-    /// Set the options of a published recipe, and say which: torchvision (new, of its ResNet-50 V2), a1, a2 or a3 (of
-    /// "ResNet strikes back"), or deit. Options of the command line replace the recipe's. See docs/recipes.md.
-    #[arg(long, value_name = "NAME")]
+    /// Set the options of a published recipe, and say which: torchvision's new one, of its ResNet-50 V2. Options of the command
+    /// line replace the recipe's. See docs/recipes.md.
+    #[arg(long, value_enum, value_name = "NAME")]
     pub recipe: Option<Recipe>,
 
     #[command(flatten)]
@@ -189,7 +189,6 @@ struct ModelOptions {
 enum OptimizerName {
     Sgd,
     Adamw,
-    Lamb,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -205,21 +204,6 @@ impl From<UndecayedName> for Undecayed {
             UndecayedName::None => Self::None,
             UndecayedName::Norm => Self::Norm,
             UndecayedName::NormAndBias => Self::NormAndBias,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LossName {
-    CrossEntropy,
-    Bce,
-}
-
-impl From<LossName> for LossKind {
-    fn from(name: LossName) -> Self {
-        match name {
-            LossName::CrossEntropy => Self::CrossEntropy,
-            LossName::Bce => Self::Bce,
         }
     }
 }
@@ -243,10 +227,10 @@ struct OptimizerOptions {
     /// Leave out the images that do not fill the last batch of an epoch.
     #[arg(long)]
     drop_last: bool,
-    /// The optimiser, as PyTorch has it; lamb as timm has it, without clipping.
+    /// The optimiser, as PyTorch has it.
     #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
     optimizer: OptimizerName,
-    /// Learning rate [default: 0.01, with AdamW and LAMB 0.001].
+    /// Learning rate [default: 0.01, with AdamW 0.001].
     #[arg(long)]
     lr: Option<f64>,
     /// Multiply the learning rate by the batch size / 256, the linear scaling rule (Goyal et al., 2017).
@@ -258,7 +242,7 @@ struct OptimizerOptions {
     /// Nesterov's momentum, for SGD.
     #[arg(long)]
     nesterov: bool,
-    /// Weight decay, 0 or more [default: 0, with AdamW and LAMB 0.01].
+    /// Weight decay, 0 or more [default: 0, with AdamW 0.01].
     #[arg(long)]
     weight_decay: Option<f64>,
     /// Parameters without weight decay: those of normalisation (torchvision's --norm-weight-decay 0), or biases too
@@ -277,13 +261,6 @@ struct OptimizerOptions {
     /// Epochs, or a part of one, over which the learning rate rises to its full value.
     #[arg(long, value_name = "EPOCHS", default_value_t = 0.0)]
     warmup_epochs: f64,
-    /// Training loss: cross-entropy of the softmax, or bce, binary cross-entropy of each class. Validation always has cross-entropy.
-    #[arg(long, value_enum, default_value_t = LossName::CrossEntropy)]
-    loss: LossName,
-    /// With --loss bce: classes with a larger share of an image than this are there, the others are not, as timm's
-    /// --bce-target-thresh; 0 up to below 1 [default: shares stay as they are].
-    #[arg(long, value_name = "SHARE")]
-    bce_threshold: Option<f32>,
     /// Weights of the classes of pixels in the loss, for a segmenter: a number of 0 or more for each class in its order
     /// (1,0.5,2), or balanced, by their pixels in the training masks.
     #[arg(long, value_name = "LIST|balanced")]
@@ -295,10 +272,6 @@ struct OptimizerOptions {
     /// Mix the images of a batch by CutMix, with this alpha of the share's distribution, up to 4; 0 for not at all.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
     cutmix_alpha: f64,
-    /// Stochastic depth: the last residual block leaves out its own part of an image with this probability, 0 up to below 1,
-    /// and earlier ones more rarely.
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 0.0)]
-    stochastic_depth: f64,
     /// Label smoothing of the training loss, 0 up to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     label_smoothing: f32,
@@ -331,7 +304,7 @@ struct MachineOptions {
     /// Device that computes: auto, cpu, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
-    /// Numbers that training steps compute with: f32, bf16 or f16. Weights stay f32, and validation is in f32.
+    /// Numbers that training steps compute with: f32, bf16, or f16 on a GPU. Weights stay f32, and validation is in f32.
     #[arg(long, value_name = "TYPE", default_value_t = Precision::F32)]
     precision: Precision,
     /// Numbers of batches on their way to the device: f32, bf16, f16, or u8, which is normalised there.
@@ -361,9 +334,6 @@ struct RanksOptions {
     /// Normalise batches by the images of all ranks, as torch.nn.SyncBatchNorm; on the CPU.
     #[arg(long)]
     sync_batch_norm: bool,
-    /// Numbers of gradients between ranks: f32, or bf16, which is half the bytes.
-    #[arg(long, value_name = "TYPE", default_value_t = Wire::F32)]
-    wire: Wire,
     /// End all ranks when one lets the others wait for so long.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = humantime::parse_duration)]
     rank_timeout: Duration,
@@ -454,7 +424,6 @@ impl Args {
             batch_size: optimizer.batch_size,
             accumulate: ranks.accumulate,
             sync_batch_norm: ranks.sync_batch_norm,
-            wire: ranks.wire,
             drop_last: optimizer.drop_last,
             seed: optimizer.seed,
             class_weights: optimizer.class_weights.clone().unwrap_or_default(),
@@ -462,13 +431,10 @@ impl Args {
             undecayed: optimizer.no_decay_on.into(),
             lr: optimizer.lr(),
             schedule: optimizer.schedule()?,
-            loss: optimizer.loss.into(),
-            bce_threshold: optimizer.bce_threshold,
             mix: Mix {
                 mixup_alpha: optimizer.mixup_alpha,
                 cutmix_alpha: optimizer.cutmix_alpha,
             },
-            stochastic_depth: optimizer.stochastic_depth,
             precision: machine.precision,
             sample_type: machine.sample_type,
             label_smoothing: optimizer.label_smoothing,
@@ -644,7 +610,6 @@ impl OptimizerOptions {
                 nesterov: self.nesterov,
             },
             OptimizerName::Adamw => OptimizerConfig::adamw(self.weight_decay.unwrap_or(0.01)),
-            OptimizerName::Lamb => OptimizerConfig::lamb(self.weight_decay.unwrap_or(0.01)),
         })
     }
 
@@ -656,7 +621,7 @@ impl OptimizerOptions {
     fn lr(&self) -> f64 {
         let lr = self.lr.unwrap_or(match self.optimizer {
             OptimizerName::Sgd => 0.01,
-            OptimizerName::Adamw | OptimizerName::Lamb => 0.001,
+            OptimizerName::Adamw => 0.001,
         });
         match self.scale_lr {
             true => lr * self.batch_size as f64 / 256.0,

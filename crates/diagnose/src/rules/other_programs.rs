@@ -3,8 +3,7 @@
 //! A sample is shared if other programs, the kernel and the hypervisor used more than `others_threshold`
 //! percent of the machine's cores. The rule fires if more than `threshold` percent of the samples are shared.
 //! Whether or not the run could have used those cores, its measurements depend on the other programs too. A
-//! recording that does not tell the two apart (SageMaker Debugger's, and those of earlier versions of
-//! Stokehold) is not judged.
+//! recording that does not tell the two apart, as SageMaker Debugger's, is not judged.
 
 use serde_json::json;
 use stokehold_profile::{Series, dimension};

@@ -7,10 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
-use serde_json::Value;
 use stokehold_base::{lock, regular, whole};
 
-use super::record::RUNNER_DIED;
 use super::{FinalMetric, Record};
 use crate::slurm::Submitted;
 use crate::{Job, JobError};
@@ -35,14 +33,7 @@ impl Folder {
     }
 
     pub(super) fn read(&self) -> Result<Record, JobError> {
-        let mut record: Record = self.parse("state.json")?;
-        let reason = record.failure_reason.as_deref().unwrap_or_default();
-        if reason.starts_with(RUNNER_DIED) {
-            // A record of an earlier version has no such field; only the reason's words say it.
-            let written: Value = self.parse("state.json")?;
-            record.runner_died |= written.get("runner_died").is_none();
-        }
-        Ok(record)
+        self.parse("state.json")
     }
 
     pub(super) fn job(&self) -> Result<Job, JobError> {

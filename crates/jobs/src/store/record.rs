@@ -94,10 +94,8 @@ pub struct Record {
     /// Why the job failed, at most 1024 characters; `None` if it did not.
     pub failure_reason: Option<String>,
     /// The rule that stopped it, with the reason and how long it had run; `None` if none did.
-    #[serde(default)]
     pub stopped_by: Option<String>,
     /// Whether the job failed because its runner died, and not by itself.
-    #[serde(default)]
     pub runner_died: bool,
     /// The exit code of the decisive instance; 128 plus the signal's number for one that was killed; `None`
     /// before its end.
@@ -125,12 +123,10 @@ pub struct Record {
     /// The job's checkpoints, if they are mirrored to a place.
     pub checkpoints: Option<Kept>,
     /// The channels that the script may write to and whose writes go to a bucket, by name.
-    #[serde(default)]
     pub writes: BTreeMap<String, Written>,
     /// The job's cost, if it runs on spot machines.
     pub spot: Option<Bill>,
     /// The job at Slurm; `None` for one that was not handed to Slurm. Not in `state.json`.
-    #[serde(default)]
     pub slurm: Option<Submitted>,
 }
 

@@ -271,13 +271,6 @@ fn a_runner_that_is_killed_leaves_the_truth_and_a_job_that_can_be_resumed() {
             .contains("the runner of this job died while it was Training")
     );
     assert!(record.runner_died);
-    // A record from before there was a field for that.
-    let state = bench.store.path("victim").join("state.json");
-    let mut written: serde_json::Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
-    assert_eq!(written["runner_died"], true);
-    written.as_object_mut().unwrap().remove("runner_died");
-    fs::write(&state, written.to_string()).unwrap();
-    assert!(bench.store.get("victim").unwrap().runner_died);
     let gone = Instant::now();
     while script.is_alive() && gone.elapsed() < Duration::from_secs(5) {
         thread::sleep(Duration::from_millis(10));

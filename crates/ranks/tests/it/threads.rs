@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use stokehold_ranks::{Ranks, RanksError, Wire};
+use stokehold_ranks::{Ranks, RanksError};
 
 /// Does the same on every rank; returns what each had at the end.
 fn on_each<T: Send + 'static>(
@@ -24,29 +24,26 @@ fn on_each<T: Send + 'static>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Sums of either type are within its rounding of the exact ones, and the same on every rank.
+    /// Sums are within their rounding of the exact ones, and the same on every rank.
     #[test]
     fn sums_are_those_of_all_ranks(
         size in 1usize..5,
         numbers in prop::collection::vec(prop::collection::vec(-1e3f32..1e3, 37), 5),
     ) {
-        for (wire, bound) in [(Wire::F32, 1e-6), (Wire::Bf16, 1.0 / 128.0)] {
-            let numbers = numbers.clone();
-            let own = numbers.clone();
-            let sums = on_each(Ranks::threads(size), move |ranks| {
-                // Several under way, of different lengths, one of them empty.
-                let rank = ranks.rank();
-                let (one, two) = own[rank].split_at(20);
-                let pending = [one, two, &[]].map(|part| ranks.begin_sum(part.to_vec(), wire));
-                pending.map(|sum| sum.wait().unwrap()).concat()
-            });
-            for (place, sum) in sums[0].iter().enumerate() {
-                let exact: f64 = (0..size).map(|rank| f64::from(numbers[rank][place])).sum();
-                let scale: f64 = (0..size).map(|rank| f64::from(numbers[rank][place].abs())).sum();
-                prop_assert!((f64::from(*sum) - exact).abs() <= bound * scale, "{} and {}", sum, exact);
-            }
-            prop_assert!(sums.iter().all(|of_rank| of_rank == &sums[0]));
+        let own = numbers.clone();
+        let sums = on_each(Ranks::threads(size), move |ranks| {
+            // Several under way, of different lengths, one of them empty.
+            let rank = ranks.rank();
+            let (one, two) = own[rank].split_at(20);
+            let pending = [one, two, &[]].map(|part| ranks.begin_sum(part.to_vec()));
+            pending.map(|sum| sum.wait().unwrap()).concat()
+        });
+        for (place, sum) in sums[0].iter().enumerate() {
+            let exact: f64 = (0..size).map(|rank| f64::from(numbers[rank][place])).sum();
+            let scale: f64 = (0..size).map(|rank| f64::from(numbers[rank][place].abs())).sum();
+            prop_assert!((f64::from(*sum) - exact).abs() <= 1e-6 * scale, "{} and {}", sum, exact);
         }
+        prop_assert!(sums.iter().all(|of_rank| of_rank == &sums[0]));
     }
 }
 
@@ -67,7 +64,7 @@ fn bytes_of_any_length_come_from_each_and_from_the_first() {
 fn a_rank_alone_has_what_it_gives() {
     let ranks = Ranks::alone();
     assert_eq!((ranks.rank(), ranks.size()), (0, 1));
-    assert_eq!(ranks.sum(vec![0.1, 3.7], Wire::Bf16).unwrap(), [0.1, 3.7]);
+    assert_eq!(ranks.sum(vec![0.1, 3.7]).unwrap(), [0.1, 3.7]);
     assert_eq!(ranks.gather(vec![1, 2]).unwrap(), [[1, 2]]);
     assert_eq!(ranks.broadcast(vec![1, 2]).unwrap(), [1, 2]);
 }
@@ -80,7 +77,7 @@ fn a_rank_that_does_not_come_is_named_and_all_further_operations_fail() {
         if ranks.rank() == 1 {
             return None;
         }
-        let error = ranks.sum(vec![1.0], Wire::F32).unwrap_err();
+        let error = ranks.sum(vec![1.0]).unwrap_err();
         let again = ranks.gather(Vec::new()).unwrap_err();
         assert_eq!(error.to_string(), again.to_string());
         Some(error)
@@ -97,9 +94,7 @@ fn a_rank_that_does_not_come_is_named_and_all_further_operations_fail() {
 
 #[test]
 fn sums_of_different_lengths_are_refused() {
-    let results = on_each(Ranks::threads(2), |ranks| {
-        ranks.sum(vec![0.0; 1 + ranks.rank()], Wire::F32)
-    });
+    let results = on_each(Ranks::threads(2), |ranks| ranks.sum(vec![0.0; 1 + ranks.rank()]));
     for result in results {
         assert!(matches!(result, Err(RanksError::Unequal(_))));
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use stokehold_scale::{
     Algorithm, BACKWARD, Bucket, Cause, Checkpoints, Cluster, Draws, INSIDE, Machines, Network, Run,
-    Simulation, Size, Wire, predict,
+    Simulation, Size, predict,
 };
 
 const STEP: f64 = 0.25;
@@ -192,7 +192,7 @@ fn the_slowest_of_n_ranks_is_the_largest_of_n_steps() {
 fn a_limit_names_what_would_lift_it() {
     let size = only(&even(), &cluster(&[8]));
     let found = |part: &str| size.lifts.iter().find(|lift| lift.change.contains(part)).unwrap();
-    for part in ["100 Gbit/s", "bf16", "backward pass", "after 4 batches"] {
+    for part in ["100 Gbit/s", "backward pass", "after 4 batches"] {
         let lift = found(part);
         assert!(
             lift.seconds_per_epoch < size.seconds_per_epoch && lift.efficiency > size.efficiency,
@@ -200,13 +200,13 @@ fn a_limit_names_what_would_lift_it() {
         );
     }
     // What a lift says is what a prediction with it says.
-    let wire = Cluster {
-        wire: Wire::Bf16,
+    let faster = Cluster {
+        network: Network::ethernet(100).unwrap(),
         ..cluster(&[8])
     };
     close(
-        found("bf16").seconds_per_epoch,
-        only(&even(), &wire).seconds_per_epoch,
+        found("100 Gbit/s").seconds_per_epoch,
+        only(&even(), &faster).seconds_per_epoch,
     );
     let limited = size.limited();
     assert!(
@@ -335,26 +335,21 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
         bytes_per_second,
     });
     let algorithm = prop::option::of(prop::sample::select(Algorithm::ALL.to_vec()));
-    let wire = prop::sample::select(vec![Wire::F32, Wire::Bf16]);
     (
         prop::collection::vec(1..12_u64, 1..4),
         1..9_u64,
         network,
         algorithm,
-        wire,
         prop::option::of(1e6..1e10),
     )
-        .prop_map(
-            |(machines, gpus, network, algorithm, wire, storage_limit)| Cluster {
-                machines,
-                gpus,
-                network,
-                algorithm,
-                wire,
-                storage_limit,
-                price: Some(3.0),
-            },
-        )
+        .prop_map(|(machines, gpus, network, algorithm, storage_limit)| Cluster {
+            machines,
+            gpus,
+            network,
+            algorithm,
+            storage_limit,
+            price: Some(3.0),
+        })
 }
 
 proptest! {

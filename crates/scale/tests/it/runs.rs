@@ -119,8 +119,8 @@ fn checkpoints_are_counted_by_epoch() {
     close(checkpoints.seconds, 2.0);
 }
 
-const RECORD: &str = r#"{"config": {"batch_size": 16, "prefetch": 3, "keep_checkpoints": 1, "checkpoint_steps": 4},
-    "dataset": {"train": 150}}"#;
+const RECORD: &str = r#"{"config": {"batch_size": 16, "prefetch": 3, "drop_last": false, "freeze_backbone": false,
+    "keep_checkpoints": 1, "checkpoint_steps": 4}, "dataset": {"train": 150}}"#;
 
 /// A file of safetensors with 2 x 3 and 4 numbers that are trained.
 fn model(path: &Path) {
@@ -163,7 +163,7 @@ fn a_run_of_stokehold_says_all_by_itself() {
     );
 
     // Of a frozen backbone only a part is trained.
-    let frozen = RECORD.replace("\"prefetch\"", "\"freeze_backbone\": true, \"prefetch\"");
+    let frozen = RECORD.replace("\"freeze_backbone\": false", "\"freeze_backbone\": true");
     fs::write(dir.path().join("run.json"), frozen).unwrap();
     assert!(read().unwrap_err().to_string().contains("parameters"));
     fs::write(dir.path().join("run.json"), "[]").unwrap();

@@ -77,10 +77,7 @@ impl Network {
     /// The logits of a training batch, in f32 whatever the numbers of the images.
     pub fn forward_train(&self, x: Tensor<4>, noise: &Noise) -> Logits {
         match self {
-            Self::Classifier(resnet) => {
-                let factors = noise.depth_factors(resnet.blocks().count(), x.dims()[0], &x.device());
-                Logits::Images(resnet.forward_scaled(x, &factors).cast(FloatDType::F32))
-            }
+            Self::Classifier(resnet) => Logits::Images(resnet.forward(x).cast(FloatDType::F32)),
             Self::Segmenter(segmenter) => Logits::Pixels(segmenter.forward_train(x, Some(noise))),
         }
     }

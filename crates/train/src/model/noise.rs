@@ -1,11 +1,9 @@
-//! What a step of training leaves out of a network: stochastic depth and dropout.
+//! What a step of training leaves out of a network: dropout.
 //!
 //! It is a function of (seed, step, layer, place in the batch), so that a resumed run leaves out the same.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use stokehold_base::random::{Random, mix};
-
-use crate::depth;
 
 /// Apart from the streams of other operations.
 const KEY: u64 = u64::from_be_bytes(*b"dropouts");
@@ -17,23 +15,9 @@ pub struct Noise {
     pub seed: u64,
     /// The number of the step, from 0.
     pub step: u64,
-    /// The rate of stochastic depth of the last block, 0 up to below 1.
-    pub stochastic_depth: f64,
 }
 
 impl Noise {
-    /// What stochastic depth makes of the blocks of a network.
-    pub(super) fn depth_factors(&self, blocks: usize, images: usize, device: &Device) -> Vec<Tensor<1>> {
-        depth::factors(
-            self.stochastic_depth,
-            blocks,
-            images,
-            self.seed,
-            self.step,
-            device,
-        )
-    }
-
     /// What a layer's dropout leaves out; layers have different numbers.
     pub(super) fn dropped(&self, layer: u64) -> Dropped {
         Dropped(mix(mix(mix(self.seed ^ KEY) ^ self.step) ^ layer))
@@ -62,11 +46,7 @@ mod tests {
 
     #[test]
     fn as_many_are_left_out_as_the_probability_says_and_the_expectation_stays() {
-        let noise = Noise {
-            seed: 3,
-            step: 5,
-            stochastic_depth: 0.0,
-        };
+        let noise = Noise { seed: 3, step: 5 };
         let draw = |noise: Noise, layer| {
             let factors = noise.dropped(layer).factors(0.1, [4, 8, 50, 50], &Device::flex());
             device::read(factors).unwrap()

@@ -58,11 +58,6 @@ impl Block {
 
     /// `[N, C, H, W]` to `[N, C', H / stride, W / stride]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        self.forward_scaled(x, None)
-    }
-
-    /// The same, with the block's own part multiplied by a factor for each image, `[N]`, before the input is added.
-    fn forward_scaled(&self, x: Tensor<4>, factors: Option<Tensor<1>>) -> Tensor<4> {
         let shortcut = match &self.downsample {
             Some((conv, bn)) => bn.forward(conv.forward(x.clone())),
             None => x.clone(),
@@ -71,11 +66,6 @@ impl Block {
         let mut y = self.bn2.forward(self.conv2.forward(y));
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
             y = bn3.forward(conv3.forward(activation::relu(y)));
-        }
-        if let Some(factors) = factors {
-            let images = factors.dims()[0];
-            let dtype = y.dtype();
-            y = y * factors.reshape([images, 1, 1, 1]).cast(dtype);
         }
         activation::relu(y + shortcut)
     }
@@ -160,16 +150,7 @@ impl ResNet {
     /// # Panics
     /// If it is the backbone of a segmenter.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<2> {
-        self.forward_scaled(x, &[])
-    }
-
-    /// The same, with the own part of each block multiplied by a factor for each image, `[N]`, before the block's input is
-    /// added: stochastic depth, if some are 0. Blocks beyond the factors have none.
-    ///
-    /// # Panics
-    /// If it is the backbone of a segmenter.
-    pub fn forward_scaled(&self, x: Tensor<4>, factors: &[Tensor<1>]) -> Tensor<2> {
-        let [_, x] = self.features(x, factors);
+        let [_, x] = self.features(x);
         let x = module::adaptive_avg_pool2d(x, [1, 1]).flatten::<2>(1, 3);
         self.fc
             .as_ref()
@@ -177,8 +158,8 @@ impl ResNet {
             .forward(x)
     }
 
-    /// What the third and the fourth stage make of images, with the factors of [`ResNet::forward_scaled`].
-    pub(super) fn features(&self, x: Tensor<4>, factors: &[Tensor<1>]) -> [Tensor<4>; 2] {
+    /// What the third and the fourth stage make of images.
+    pub(super) fn features(&self, x: Tensor<4>) -> [Tensor<4>; 2] {
         let x = activation::relu(self.bn1.forward(self.conv1.forward(x)));
         let mut x = module::max_pool2d(
             x,
@@ -186,24 +167,12 @@ impl ResNet {
                 .with_stride([2, 2])
                 .with_padding([1, 1]),
         );
-        let mut factors = factors.iter().cloned();
-        let mut through = |stage: &[Block], x| {
-            stage
-                .iter()
-                .fold(x, |x, block| block.forward_scaled(x, factors.next()))
-        };
+        let through = |stage: &[Block], x| stage.iter().fold(x, |x, block| block.forward(x));
         x = through(&self.layer1, x);
         x = through(&self.layer2, x);
         let third = through(&self.layer3, x);
         let fourth = through(&self.layer4, third.clone());
         [third, fourth]
-    }
-
-    /// The residual blocks, from the image on.
-    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
-        [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
-            .into_iter()
-            .flatten()
     }
 
     /// The number of classes; 0 of a backbone.

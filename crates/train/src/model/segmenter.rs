@@ -77,7 +77,7 @@ impl Segmenter {
     /// `[N, 3, H, W]`, normalised, to logits `[N, classes, H, W]`; without dropout.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let [_, _, h, w] = x.dims();
-        let [_, fourth] = self.backbone.features(x, &[]);
+        let [_, fourth] = self.backbone.features(x);
         enlarged(
             self.classifier.forward(fourth, None).cast(FloatDType::F32),
             [h, w],
@@ -86,10 +86,8 @@ impl Segmenter {
 
     /// The logits of a training batch, with what the noise leaves out; with all there is if there is none.
     pub fn forward_train(&self, x: Tensor<4>, noise: Option<&Noise>) -> PixelLogits {
-        let [n, _, h, w] = x.dims();
-        let blocks = self.backbone.blocks().count();
-        let factors = noise.map(|noise| noise.depth_factors(blocks, n, &x.device()));
-        let [third, fourth] = self.backbone.features(x, &factors.unwrap_or_default());
+        let [_, _, h, w] = x.dims();
+        let [third, fourth] = self.backbone.features(x);
         let dropped = |head| noise.map(|noise| noise.dropped(head));
         let aux = self.aux_classifier.as_ref();
         let f32 = |logits: Tensor<4>| logits.cast(FloatDType::F32);

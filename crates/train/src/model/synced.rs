@@ -17,7 +17,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension, read_sync};
 use burn::tensor::{Tensor, TensorData};
-use stokehold_ranks::{Ranks, Wire};
+use stokehold_ranks::Ranks;
 
 thread_local! {
     static RANKS: RefCell<Option<Ranks>> = const { RefCell::new(None) };
@@ -86,7 +86,7 @@ impl SumOverRanks for Flex {
             return x;
         };
         let numbers: Vec<f32> = data.iter().collect();
-        match ranks.sum(numbers, Wire::F32) {
+        match ranks.sum(numbers) {
             Ok(sums) => Self::float_from_data(TensorData::new(sums, shape), &device),
             Err(_) => x,
         }

@@ -58,28 +58,18 @@ fn parameters_after_steps_are_pytorchs() {
     }
 }
 
-/// Oracle: `torch.optim` with the groups of `torchvision.ops._utils.split_normalization_params`, and those of timm; LAMB by
-/// timm's formula.
+/// Oracle: `torch.optim` with the groups of `torchvision.ops._utils.split_normalization_params`, and those of timm.
 #[test]
-fn lamb_and_parameters_without_weight_decay_are_timms_and_torchvisions() {
+fn parameters_without_weight_decay_are_timms_and_torchvisions() {
     let sgd = OptimizerConfig::Sgd {
         momentum: 0.9,
         weight_decay: 0.1,
         nesterov: false,
     };
-    let lamb = OptimizerConfig::Lamb {
-        beta1: 0.8,
-        beta2: 0.95,
-        epsilon: 1e-3,
-        weight_decay: 0.1,
-    };
     for (config, undecayed) in [
         (sgd, Undecayed::Norm),
         (sgd, Undecayed::NormAndBias),
         (OptimizerConfig::adamw(0.1), Undecayed::NormAndBias),
-        (lamb, Undecayed::None),
-        (lamb, Undecayed::NormAndBias),
-        (OptimizerConfig::lamb(0.0), Undecayed::None),
     ] {
         let question = json!({"arch": "resnet18", "classes": 10, "keys": KEYS_WITH_BIAS, "steps": STEPS, "lr": LR,
             "optimizer": config, "clip_norm": 2.0, "undecayed": undecayed});

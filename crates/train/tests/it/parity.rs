@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use stokehold_train::device::read;
 use stokehold_train::ema::{Ema, EmaConfig};
-use stokehold_train::loss::{binary_cross_entropy, cross_entropy, soft_cross_entropy};
+use stokehold_train::loss::{cross_entropy, soft_cross_entropy};
 use stokehold_train::mix::Mixture;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::optim::{Optimizer, OptimizerConfig, clip_global_norm};
@@ -39,44 +39,6 @@ fn logits_are_torchvisions() {
             assert!(worst < 1e-3, "{arch}: {worst} apart");
         }
     });
-}
-
-/// Oracle: torchvision's models, with a hook behind each block's last normalisation. Tolerance: as of the logits.
-#[test]
-fn what_blocks_add_is_scaled_as_in_torchvisions_models() {
-    let (classes, batch, size) = (10, 2, 64);
-    let archs = [Arch::Resnet18, Arch::Resnet50];
-    let question = json!({"archs": archs.map(Arch::name), "classes": classes, "batch": batch, "size": size});
-    let device = Device::flex();
-    let ours = archs.map(|arch| {
-        let model = formula::model(arch, classes, &device);
-        let images = formula::images("input", batch, size, &device);
-        let factors: Vec<Tensor<1>> = (0..model.blocks().count())
-            .map(|block| {
-                // In [0, 1), as the oracle's.
-                let values =
-                    formula::uniform(&format!("factors{block}"), batch).map(|x| (0.5 * (x + 1.0)) as f32);
-                Tensor::from_data(TensorData::new(values.collect(), [batch]), &device)
-            })
-            .collect();
-        let plain = read(model.forward(images.clone())).unwrap();
-        let ours = read(model.forward_scaled(images, &factors)).unwrap();
-        assert!(
-            distance(&ours, &plain) > 0.01,
-            "{arch}: the factors change nothing"
-        );
-        ours
-    });
-    oracle::ask(
-        "scaled_logits",
-        question,
-        |theirs: BTreeMap<String, Vec<Vec<f32>>>| {
-            for (arch, ours) in archs.into_iter().zip(&ours) {
-                let worst = distance(ours, &theirs[arch.name()].concat());
-                assert!(worst < 1e-3, "{arch}: {worst} apart");
-            }
-        },
-    );
 }
 
 /// Oracle: `torch.optim.SGD`.
@@ -175,10 +137,9 @@ fn cross_entropy_is_pytorchs() {
     });
 }
 
-/// Oracle: PyTorch's `cross_entropy` with probabilities, and `binary_cross_entropy_with_logits`, of smoothed targets.
-/// Tolerance: 1e-5.
+/// Oracle: PyTorch's `cross_entropy` with probabilities, of smoothed targets. Tolerance: 1e-5.
 #[test]
-fn losses_of_shared_classes_are_pytorchs() {
+fn the_loss_of_shared_classes_is_pytorchs() {
     let (batch, classes, smoothing) = (64, 10, [0.0f32, 0.1]);
     let question = json!({"batch": batch, "classes": classes, "label_smoothing": smoothing, "share": 0.7});
     let device = Device::flex();
@@ -194,53 +155,14 @@ fn losses_of_shared_classes_are_pytorchs() {
         labels.clone().narrow(0, 0, batch - 1),
     );
     let shares = labels * 0.7 + Tensor::cat(vec![last, rest], 0) * 0.3;
-    oracle::ask("soft_loss", question, |theirs: [[f32; 2]; 2]| {
+    oracle::ask("soft_loss", question, |theirs: [f32; 2]| {
         for (smoothing, theirs) in smoothing.into_iter().zip(theirs) {
-            let ours = [
-                soft_cross_entropy(logits.clone(), shares.clone(), smoothing),
-                binary_cross_entropy(logits.clone(), shares.clone(), smoothing, None),
-            ]
-            .map(|loss| read(loss).unwrap()[0]);
-            for (ours, theirs) in ours.into_iter().zip(theirs) {
-                assert!(
-                    (ours - theirs).abs() < 1e-5 * theirs.abs().max(1.0),
-                    "smoothing {smoothing}: {ours} and {theirs}"
-                );
-            }
-        }
-    });
-}
-
-/// Oracle: PyTorch's `binary_cross_entropy_with_logits` of targets by timm's rule, smoothed first. Tolerance: 1e-5.
-#[test]
-fn a_threshold_makes_classes_there_or_not() {
-    let (batch, classes, smoothing, share) = (64, 10, 0.1f32, 0.75);
-    // The smaller share is 0.235 of the image, the larger one 0.685; smoothed away are 0.01.
-    let thresholds = [0.0f32, 0.2, 0.3, 0.7];
-    let question = json!({"batch": batch, "classes": classes, "label_smoothing": smoothing, "share": share,
-        "thresholds": thresholds});
-    let device = Device::flex();
-    let logits = formula::uniform("logits", batch * classes)
-        .map(|x| (40.0 * x) as f32)
-        .collect();
-    let logits: Tensor<2> = Tensor::from_data(TensorData::new(logits, [batch, classes]), &device);
-    let labels = read(formula::labels("labels", batch, classes, &device).float()).unwrap();
-    let labels: Vec<u32> = labels.into_iter().map(|label| label as u32).collect();
-    let shares = TensorData::new(
-        Mixture::MixUp(share).classes(&labels, classes, 1),
-        [batch, classes],
-    );
-    let shares: Tensor<2> = Tensor::from_data(shares, &device);
-    oracle::ask("thresholded_loss", question, |theirs: [f32; 4]| {
-        for (threshold, theirs) in thresholds.into_iter().zip(theirs) {
-            let loss = binary_cross_entropy(logits.clone(), shares.clone(), smoothing, Some(threshold));
-            let ours = read(loss).unwrap()[0];
+            let ours = read(soft_cross_entropy(logits.clone(), shares.clone(), smoothing)).unwrap()[0];
             assert!(
-                (ours - theirs).abs() < 1e-5 * theirs,
-                "{threshold}: {ours} and {theirs}"
+                (ours - theirs).abs() < 1e-5 * theirs.abs().max(1.0),
+                "smoothing {smoothing}: {ours} and {theirs}"
             );
         }
-        assert!(theirs.windows(2).all(|pair| pair[0] != pair[1]), "{theirs:?}");
     });
 }
 
@@ -342,12 +264,11 @@ fn mixtures_are_torchvisions() {
     }
 }
 
-/// Oracle: PyTorch under `torch.autocast`. Two ways of rounding to 16 bits may be as far apart as either is from f32; the types
-/// must be told apart: f16 is eight times as fine as bf16.
+/// Oracle: PyTorch under `torch.autocast`. Two ways of rounding to 16 bits may be as far apart as either is from f32.
 #[test]
 fn numbers_of_16_bits_are_as_near_as_pytorchs() {
     let (classes, batch, size) = (10, 4, 64);
-    let types = Precision::ALL.map(Precision::name);
+    let types = [Precision::F32, Precision::Bf16].map(Precision::name);
     let question =
         json!({"arch": "resnet18", "classes": classes, "batch": batch, "size": size, "types": types});
     let Some(theirs) = oracle::ask_of_files::<BTreeMap<String, Vec<f32>>>("autocast_logits", question) else {
@@ -363,25 +284,16 @@ fn numbers_of_16_bits_are_as_near_as_pytorchs() {
     };
     let full = &theirs["f32"];
     assert!(distance(&logits(FloatDType::F32), full) < 1e-3);
-    let [mut ours, mut of_theirs] = [Vec::new(), Vec::new()];
-    for (name, dtype) in [("bf16", FloatDType::BF16), ("f16", FloatDType::F16)] {
-        let made = logits(dtype);
-        let (apart, far, near) = (
-            distance(&made, &theirs[name]),
-            distance(&made, full),
-            distance(&theirs[name], full),
-        );
-        println!("{name}: {apart} from PyTorch's, {far} from f32, PyTorch's {near}");
-        assert!(
-            apart < 2.0 * near,
-            "{name}: {apart} apart, PyTorch's {near} from f32"
-        );
-        ours.push(far);
-        of_theirs.push(near);
-    }
-    for far in [ours, of_theirs] {
-        assert!(far[0] > 3.0 * far[1] && far[1] > 0.0, "{far:?}");
-    }
+    let made = logits(FloatDType::BF16);
+    let (apart, far, near) = (
+        distance(&made, &theirs["bf16"]),
+        distance(&made, full),
+        distance(&theirs["bf16"], full),
+    );
+    assert!(
+        apart < 2.0 * near && far > 0.0,
+        "{apart} apart, {far} from f32, PyTorch's {near}"
+    );
 }
 
 /// Oracle: `torch.amp.GradScaler`.

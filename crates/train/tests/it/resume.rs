@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use burn::module::Module;
+use burn::optim::GradientsParams;
 use burn::tensor::Device;
+use stokehold_train::LossScale;
 use stokehold_train::device::read;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::optim::{Optimizer, OptimizerConfig};
@@ -52,6 +54,26 @@ fn a_continued_run_has_the_losses_of_the_uninterrupted_one() {
             "{config:?}: the final models differ"
         );
     }
+}
+
+/// That of a run in f16 belongs to its state.
+#[test]
+fn the_scale_of_the_loss_continues() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("optimizer.safetensors");
+    let device = Device::flex().autodiff();
+    let model = formula::model(Arch::Resnet18, 10, &device);
+    let mut optimizer = Optimizer::new(OptimizerConfig::SGD).unwrap().scaling();
+    let logits = model.forward(formula::images("input", 2, 32, &device));
+    let loss = logits.sum().mul_scalar(f32::INFINITY);
+    let grads = GradientsParams::from_grads(loss.backward(), &model);
+    assert!(optimizer.unscale(grads, &model).unwrap().is_none());
+    optimizer.save(&path).unwrap();
+    let loaded = Optimizer::load(OptimizerConfig::SGD, &path, &device)
+        .unwrap()
+        .scaling();
+    assert_eq!(loaded.scale(), optimizer.scale());
+    assert_ne!(loaded.scale(), Some(LossScale::default()));
 }
 
 #[test]

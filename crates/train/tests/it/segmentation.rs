@@ -269,11 +269,7 @@ fn dropout_is_a_function_of_seed_and_step() {
     let device = Device::flex().autodiff();
     let model = formula::network(Arch::FcnResnet18, CLASSES, &device);
     let train = |seed, step| {
-        let noise = Noise {
-            seed,
-            step,
-            stochastic_depth: 0.0,
-        };
+        let noise = Noise { seed, step };
         let Logits::Pixels(logits) = model.forward_train(formula::images("input", 1, 64, &device), &noise)
         else {
             panic!("it classifies images");

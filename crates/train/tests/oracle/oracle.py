@@ -107,35 +107,6 @@ def logits(q):
         return {arch: model(arch, q["classes"]).eval()(images("input", q["batch"], q["size"])).tolist() for arch in q["archs"]}
 
 
-class Lamb(torch.optim.Optimizer):
-    """timm's formula, with its defaults but for clipping: weight decay belongs to the direction, and the direction takes the
-    norm of the parameter; neither without weight decay."""
-
-    def __init__(self, params, lr, betas, eps, weight_decay):
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self.steps = 0
-
-    @torch.no_grad()
-    def step(self):
-        self.steps += 1
-        for group in self.param_groups:
-            (beta1, beta2), decay = group["betas"], group["weight_decay"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                mean, square = self.state[p].get("means", (torch.zeros_like(p), torch.zeros_like(p)))
-                mean = beta1 * mean + (1 - beta1) * p.grad
-                square = beta2 * square + (1 - beta2) * p.grad**2
-                self.state[p]["means"] = (mean, square)
-                root = square.sqrt() / (1 - beta2**self.steps) ** 0.5
-                direction = mean / (1 - beta1**self.steps) / (root + group["eps"])
-                if decay:
-                    direction = direction + decay * p
-                    norms = p.norm(), direction.norm()
-                    direction = direction * (norms[0] / norms[1] if min(norms) > 0 else 1.0)
-                p -= group["lr"] * direction
-
-
 def optimizer(net, q, undecayed="none"):
     """What is in `undecayed` has no weight decay: as torchvision splits (norm), or as timm does (norm-and-bias)."""
     kind = dict(q)
@@ -151,26 +122,10 @@ def optimizer(net, q, undecayed="none"):
         ids = {id(p) for p in without}
         groups = [{"params": without, "weight_decay": 0.0}]
         groups.append({"params": [p for _, p in named if id(p) not in ids], "weight_decay": decay})
-    name = kind.pop("kind")
-    if name == "sgd":
+    if kind.pop("kind") == "sgd":
         return torch.optim.SGD(groups, lr=1.0, **kind)
     kind = {"lr": 1.0, "betas": (kind["beta1"], kind["beta2"]), "eps": kind["epsilon"], "weight_decay": decay}
-    return (torch.optim.AdamW if name == "adamw" else Lamb)(groups, **kind)
-
-
-def scaled_logits(q):
-    """Logits where the own part of each residual block is multiplied by a factor for each image."""
-    answers = {}
-    for arch in q["archs"]:
-        net = model(arch, q["classes"]).eval()
-        blocks = [block for name in ["layer1", "layer2", "layer3", "layer4"] for block in getattr(net, name)]
-        for i, block in enumerate(blocks):
-            factors = torch.from_numpy(units(f"factors{i}", q["batch"]).astype(np.float32))[:, None, None, None]
-            last = getattr(block, "bn3", block.bn2)
-            last.register_forward_hook(lambda _, __, out, factors=factors: out * factors)
-        with torch.no_grad():
-            answers[arch] = net(images("input", q["batch"], q["size"])).tolist()
-    return answers
+    return torch.optim.AdamW(groups, **kind)
 
 
 def autocast_logits(q):
@@ -324,30 +279,13 @@ def loss(q):
 
 
 def soft_loss(q):
-    """For each smoothing cross-entropy and binary cross-entropy, of targets that torchvision's MixUp has made."""
+    """For each smoothing cross-entropy, of targets that torchvision's MixUp has made."""
     from torchvision.transforms import v2
 
     x = torch.from_numpy(40.0 * uniform("logits", (q["batch"], q["classes"]))).float()
     y = labels("labels", q["batch"], q["classes"])
     mixed = v2.MixUp(num_classes=q["classes"]).transform(y, {"labels": y, "batch_size": len(y), "lam": q["share"]})
-    answers = []
-    for s in q["label_smoothing"]:
-        binary = mixed * (1 - s) + s / q["classes"]
-        answers.append([
-            torch.nn.functional.cross_entropy(x, mixed, label_smoothing=s).item(),
-            torch.nn.functional.binary_cross_entropy_with_logits(x, binary).item(),
-        ])
-    return answers
-
-
-def thresholded_loss(q):
-    """Binary cross-entropy of targets that are there or not, as timm's BinaryCrossEntropy(target_threshold=..) has it."""
-    x = torch.from_numpy(40.0 * uniform("logits", (q["batch"], q["classes"]))).float()
-    y = torch.nn.functional.one_hot(labels("labels", q["batch"], q["classes"]), q["classes"]).float()
-    y = q["share"] * y + (1 - q["share"]) * y.roll(1, 0)
-    y = y * (1 - q["label_smoothing"]) + q["label_smoothing"] / q["classes"]
-    there = [y.gt(threshold).to(x.dtype) for threshold in q["thresholds"]]
-    return [torch.nn.functional.binary_cross_entropy_with_logits(x, y).item() for y in there]
+    return [torch.nn.functional.cross_entropy(x, mixed, label_smoothing=s).item() for s in q["label_smoothing"]]
 
 
 def ema(q):

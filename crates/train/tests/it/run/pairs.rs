@@ -14,7 +14,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::progress::Scores;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::sampling::SamplerConfig;
-use stokehold_train::{ClassWeights, LossKind, TrainConfig};
+use stokehold_train::{ClassWeights, TrainConfig};
 
 use super::resume::{assert_exact, computed};
 use super::tiny::{End, config, config_of_pairs, run, write_data, write_pairs};
@@ -138,7 +138,7 @@ fn what_a_segmenter_has_no_use_for_is_refused_by_name() {
     };
     let balanced = SamplerConfig::ClassBalanced { replacement: true };
     let deeplab = Arch::Deeplabv3Resnet50;
-    let cases: [(TrainConfig, &str); 11] = [
+    let cases: [(TrainConfig, &str); 10] = [
         (
             TrainConfig {
                 mix: mix(0.2, 0.0),
@@ -159,13 +159,6 @@ fn what_a_segmenter_has_no_use_for_is_refused_by_name() {
                 ..good.clone()
             },
             "label smoothing",
-        ),
-        (
-            TrainConfig {
-                loss: LossKind::Bce,
-                ..good.clone()
-            },
-            "must be cross-entropy",
         ),
         (
             TrainConfig {
