@@ -16,12 +16,11 @@ from pathlib import Path
 from statistics import median
 
 STOKEHOLD = os.environ.get("STOKEHOLD", "target/release/stokehold")
-# Network, its parameters, images per second of an accelerator, images of a rank's share, numbers on the wire.
+# Network, its parameters, images per second of an accelerator, images of a rank's share.
 CELLS = [
-    ("resnet18", 11_689_512, 200, 32, "f32"),
-    ("resnet50", 25_557_032, 200, 32, "f32"),
-    ("resnet50", 25_557_032, 100, 32, "f32"),
-    ("resnet50", 25_557_032, 100, 32, "bf16"),
+    ("resnet18", 11_689_512, 200, 32),
+    ("resnet50", 25_557_032, 200, 32),
+    ("resnet50", 25_557_032, 100, 32),
 ]
 RANKS = (2, 4)
 STEPS = 30
@@ -36,22 +35,21 @@ def stokehold(*words, ranks=1):
 
 
 def train(data, runs, name, cell, ranks):
-    model, _, rate, batch, wire = cell
+    model, _, rate, batch = cell
     stokehold(
         "train", data, "--model", model, "--trainer", "emulated", "--images-per-second", str(rate), "--image-size", "64",
-        "--epochs", "1", "--ceiling-batches", "0", "--workers", "1", "--wire", wire, "--batch-size", str(batch * ranks),
+        "--epochs", "1", "--ceiling-batches", "0", "--workers", "1", "--batch-size", str(batch * ranks),
         "--max-images", str(STEPS * batch * ranks), "--runs", str(runs), "--name", name, ranks=ranks,
     )  # fmt: skip
     return json.loads((runs / name / "summary.json").read_text())["images_per_second"]
 
 
 def predict(runs, name, cell, ranks):
-    model, parameters, _, _, wire = cell
+    _, parameters, _, _ = cell
     network = runs / "network.json"
-    stokehold("bench", "network", "--wire", wire, "--out", str(network), ranks=ranks)
+    stokehold("bench", "network", "--out", str(network), ranks=ranks)
     said = stokehold(
-        "scale", str(runs / name), "--machines", str(ranks), "--network", str(network), "--parameters", str(parameters), "--wire", wire,
-        "--json",
+        "scale", str(runs / name), "--machines", str(ranks), "--network", str(network), "--parameters", str(parameters), "--json",
     )  # fmt: skip
     size = json.loads(said)["sizes"][0]
     return size["images_per_second"], size["efficiency"]
@@ -59,10 +57,10 @@ def predict(runs, name, cell, ranks):
 
 def main():
     data, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    print("| network, numbers on the wire | step of one | ranks | predicted, images/s | measured | measured / predicted, median (all) | efficiency, predicted | measured |")
+    print("| network | step of one | ranks | predicted, images/s | measured | measured / predicted, median (all) | efficiency, predicted | measured |")
     print("|---|---:|---:|---:|---:|---|---:|---:|")
     for cell in CELLS:
-        model, _, rate, batch, wire = cell
+        model, _, rate, batch = cell
         for ranks in RANKS:
             rows = []
             for turn in range(rounds):
@@ -75,7 +73,7 @@ def main():
             predicted, many, ratio, efficiency, real = (median(column) for column in zip(*rows))
             every = ", ".join(f"{row[2]:.3f}" for row in sorted(rows, key=lambda row: row[2]))
             print(
-                f"| {model}, {wire} | {1000 * batch / rate:.0f} ms | {ranks} | {predicted:.0f} | {many:.0f} | {ratio:.3f} ({every}) "
+                f"| {model} | {1000 * batch / rate:.0f} ms | {ranks} | {predicted:.0f} | {many:.0f} | {ratio:.3f} ({every}) "
                 f"| {100 * efficiency:.1f} % | {100 * real:.1f} % |",
                 flush=True,
             )

@@ -15,7 +15,7 @@ fi
 photos=$(realpath "$1") latency=${2:-20} rate=${3:-300}
 cd "$(dirname "$0")/.."
 
-cargo build --release --locked --bin stokehold --example serve
+cargo build --release --locked --features full -p stokehold -p stokehold-s3-server --features stokehold-s3-server/server --bin stokehold --example serve
 programs=${CARGO_TARGET_DIR:-target}/release
 
 work=$(mktemp -d)
