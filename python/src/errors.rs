@@ -3,7 +3,7 @@
 use pyo3::PyErr;
 use stokehold_cache::CacheError;
 use stokehold_gpu::GpuError;
-use stokehold_loader::LoaderError;
+use stokehold_loader::{AddressError, LoaderError};
 use stokehold_pipeline::{ImageError, PipelineError};
 use stokehold_remote::RemoteError;
 use stokehold_storage::StorageError;
@@ -85,6 +85,12 @@ impl<T> Raise<T> for Result<T, PipelineError> {
             PipelineError::Read { .. } => DataError::new_err(error.to_string()),
             _ => OptionError::new_err(error.to_string()),
         })
+    }
+}
+
+impl<T> Raise<T> for Result<T, AddressError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| OptionError::new_err(error.to_string()))
     }
 }
 

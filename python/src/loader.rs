@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_cache::{Cache, CachePlace, SHARE};
 use stokehold_gpu::{Decode, DeviceName};
-use stokehold_loader::{Address, BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
+use stokehold_loader::{
+    Address, BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers,
+};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 use stokehold_remote::{DataPart, Servers};
 
