@@ -30,10 +30,7 @@ pub fn of(
     let addresses = addresses.to_vec();
     Ok(Box::new(move |workers| {
         let servers = Servers::connect(&addresses, part.clone(), stokehold_remote::token()?)?;
-        Ok(Arc::new(servers.with_local(match workers {
-            Workers::Auto => None,
-            Workers::Count(workers) => Some(workers),
-        })))
+        Ok(Arc::new(servers.with_local(workers)))
     }))
 }
 

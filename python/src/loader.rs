@@ -74,10 +74,7 @@ fn connect(
     };
     let token = stokehold_remote::token().raise()?;
     let servers = py.detach(|| Servers::connect(&addresses, data, token)).raise()?;
-    Ok(Some(Arc::new(servers.with_local(match workers {
-        Workers::Auto => None,
-        Workers::Count(workers) => Some(workers),
-    }))))
+    Ok(Some(Arc::new(servers.with_local(workers))))
 }
 
 /// The cache that is given or that the environment names, if there is one.

@@ -112,13 +112,14 @@ impl Servers {
         })
     }
 
-    /// With threads of this machine that make batches, too.
+    /// With a number of threads of this machine that make batches, too; none for [`Workers::Auto`].
     #[must_use]
-    pub fn with_local(self, workers: Option<NonZeroUsize>) -> Self {
-        Self {
-            local: workers,
-            ..self
-        }
+    pub fn with_local(self, workers: Workers) -> Self {
+        let local = match workers {
+            Workers::Auto => None,
+            Workers::Count(workers) => Some(workers),
+        };
+        Self { local, ..self }
     }
 
     /// The threads of this machine.

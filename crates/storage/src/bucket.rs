@@ -39,7 +39,7 @@ impl Remote {
     /// # Errors
     /// The list cannot be fetched, or is empty.
     pub fn of(path: &Path) -> Result<Option<Self>, StorageError> {
-        let Some(uri) = path.to_str().filter(|text| Location::is_remote(text)) else {
+        let Some(uri) = stokehold_base::uri::remote(path) else {
             return Ok(None);
         };
         Self::list(Bucket::open(uri)?).map(Some)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stokehold_loader::{Elsewhere, Workers};
+use stokehold_loader::Elsewhere;
 use stokehold_remote::{DataPart, Part, Servers};
 use stokehold_storage::Images;
 
@@ -17,8 +17,5 @@ pub(crate) fn connect(config: &TrainConfig, images: &Images) -> Result<Arc<dyn E
         ..DataPart::of(images, Part::Train)
     };
     let servers = Servers::connect(&config.servers, data, stokehold_remote::token()?)?;
-    Ok(Arc::new(servers.with_local(match config.workers {
-        Workers::Auto => None,
-        Workers::Count(workers) => Some(workers),
-    })))
+    Ok(Arc::new(servers.with_local(config.workers)))
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use stokehold_base::uri;
 use stokehold_base::whole::Writing;
-use stokehold_objects::{Bucket, Location, Upload};
+use stokehold_objects::{Bucket, Upload};
 
 use crate::TransformError;
 
@@ -18,7 +19,7 @@ pub(crate) enum Outputs {
 impl Outputs {
     /// The place at a path or URI; a folder is created.
     pub fn open(place: &Path) -> Result<Self, TransformError> {
-        if let Some(uri) = place.to_str().filter(|text| Location::is_remote(text)) {
+        if let Some(uri) = uri::remote(place) {
             return Ok(Self::Bucket(Bucket::open(uri)?));
         }
         fs::create_dir_all(place).map_err(TransformError::io(place))?;

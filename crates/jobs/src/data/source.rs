@@ -8,15 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use stokehold_base::there::if_there;
 
 use flate2::read::MultiGzDecoder;
-use stokehold_objects::{Cause, Location, Object, ObjectError};
+use stokehold_objects::{Cause, Object, ObjectError};
 
 use crate::data::open::{ask, open, wrong};
 use crate::{Job, JobError};
 
-/// The URI of a source folder that is in a bucket.
-pub(crate) fn remote(source: &Path) -> Option<&str> {
-    source.to_str().filter(|text| Location::is_remote(text))
-}
+pub(crate) use stokehold_base::uri::remote;
 
 pub(crate) fn is_archive(source: &Path) -> bool {
     source

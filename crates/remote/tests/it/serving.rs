@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use stokehold_loader::{
-    BadImagePolicy, Elsewhere, Executor, Loader, LoaderOptions, Parts, Pipeline, SampleType, Sampler,
+    BadImagePolicy, Elsewhere, Executor, Loader, LoaderOptions, Parts, Pipeline, SampleType, Sampler, Workers,
 };
 use stokehold_remote::{DataPart, Part, Servers};
 use stokehold_storage::{Dataset, Source};
@@ -76,7 +76,7 @@ fn this_machine_takes_part() {
     let (_dir, data, images) = data_set();
     let server = serve_data(&data);
     let servers = connect(&[&server.address], &images).unwrap();
-    let servers = Arc::new(servers.with_local(NonZeroUsize::new(1)));
+    let servers = Arc::new(servers.with_local(Workers::Count(NonZeroUsize::MIN)));
     let options = LoaderOptions {
         batch_size: 2,
         elsewhere: Some(Arc::clone(&servers) as _),
