@@ -365,8 +365,9 @@ struct Trained {
     logits: Vec<Vec<f32>>,
 }
 
-/// `steps` steps from the same weights: the first gradient's norm within 0.1 %, losses within 1 %, afterwards
-/// logits in evaluation within 2 % of their scale.
+/// `steps` steps from the same weights: the first gradient's norm within 0.3 %, losses within 1 %, afterwards
+/// logits in evaluation within 2 % of their scale. Of ResNet-50 that norm is up to 0.12 % from PyTorch's own in f64 when PyTorch
+/// computes it in f32, by the processor's instructions.
 ///
 /// One batch is learned by heart: its loss falls steeply, so a wrong rate or momentum shows, and rounding
 /// errors do not grow. On ever new noise PyTorch in f32 and PyTorch in f64 are more than 1 % apart after 15
@@ -395,7 +396,7 @@ fn compare_training(arch: Arch, steps: usize, config: OptimizerConfig, lr: f64, 
         }
         let (norm, their_norm) = (ours[0].1, theirs.norm);
         assert!(
-            (norm / their_norm - 1.0).abs() < 1e-3,
+            (norm / their_norm - 1.0).abs() < 3e-3,
             "gradient norm {norm} and {their_norm}"
         );
         let theirs = theirs.logits.concat();
