@@ -1,47 +1,56 @@
 //! Held to libjpeg-turbo where it is not: to what it once made of files that lie here, or that are made here and always alike.
 
-use crate::exact;
 use crate::oracle::{self, Image, Oracle};
 use crate::region::SCALES;
+use crate::{exact, markers};
 use std::fmt::Write;
-use std::path::Path;
-use stokehold_jpeg::{Decoder, Header, Layout};
+use std::path::{Path, PathBuf};
+use stokehold_jpeg::{Decoder, Header, Layout, Scale};
 
-/// Eight digits that stand for an image; a word for none.
-fn digest(image: Option<Image>) -> String {
-    let Some((width, height, pixels)) = image else {
+/// Eight digits that stand for some images; a word if all are refused.
+fn digest(images: &[Option<Image>]) -> String {
+    if images.iter().all(Option::is_none) {
         return "refused".to_owned();
-    };
-    let sides = [width, height].into_iter().flat_map(u32::to_le_bytes);
+    }
     // FNV-1a.
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    format!("{:08x}", sides.chain(pixels).fold(0x811C_9DC5, step))
+    let digest = images
+        .iter()
+        .flatten()
+        .fold(0x811C_9DC5, |hash, (width, height, pixels)| {
+            let sides = [*width, *height].into_iter().flat_map(u32::to_le_bytes);
+            sides.chain(pixels.iter().copied()).fold(hash, step)
+        });
+    format!("{digest:08x}")
 }
 
-/// A line: the file's name and the digests of its image at all scales.
-fn line(name: &str, image: impl FnMut(stokehold_jpeg::Scale) -> Option<Image>) -> String {
-    let digests: Vec<String> = SCALES.into_iter().map(image).map(digest).collect();
+/// Files under one name, and the digests of their images at some scales.
+fn line(
+    (name, paths): &(String, Vec<PathBuf>),
+    scales: &[Scale],
+    image: &mut dyn FnMut(&Path, Scale) -> Option<Image>,
+) -> String {
+    let mut digest_at = |&scale| digest(&paths.iter().map(|path| image(path, scale)).collect::<Vec<_>>());
+    let digests: Vec<String> = scales.iter().map(&mut digest_at).collect();
     format!("{name} {}", digests.join(" "))
 }
 
-fn ours(decoder: &mut Decoder, bytes: &[u8], scale: stokehold_jpeg::Scale) -> Option<Image> {
-    let header = Header::parse(bytes).ok()?;
-    let pixels = decoder.decode(bytes, header.full(), scale, Layout::Rgb).ok()?;
+fn ours(decoder: &mut Decoder, path: &Path, scale: Scale) -> Option<Image> {
+    let bytes = std::fs::read(path).expect("a file");
+    let header = Header::parse(&bytes).ok()?;
+    let pixels = decoder.decode(&bytes, header.full(), scale, Layout::Rgb).ok()?;
     let rows = (0..pixels.height).flat_map(|y| pixels.row(y).to_vec());
     Some((pixels.width, pixels.height, rows.collect()))
 }
 
-#[test]
-fn pixels_are_those_that_libjpeg_turbo_made() {
-    let golden = oracle::goldens().join("pixels.txt");
-    let (_folder, mut paths) = exact::every_sampling_files(300);
-    paths.extend(oracle::few());
-    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+/// Holds groups of files to a golden file, and the golden file to libjpeg-turbo where it is there.
+fn hold(golden: &str, groups: &[(String, Vec<PathBuf>)], scales: &[Scale]) {
+    let golden = oracle::goldens().join(golden);
     let theirs = oracle::versions().map(|versions| {
         let mut oracle = Oracle::start().expect("a Python that has versions");
         let mut text = format!("# {versions}");
-        for path in &paths {
-            let line = line(&name(path), |scale| oracle.scaled(path, scale).ok());
+        for group in groups {
+            let line = line(group, scales, &mut |path, scale| oracle.scaled(path, scale).ok());
             writeln!(text, "{line}").expect("in memory");
         }
         text
@@ -62,13 +71,28 @@ fn pixels_are_those_that_libjpeg_turbo_made() {
         );
     }
     for mut decoder in [Decoder::new(), Decoder::portable()] {
-        let all = paths.iter().map(|path| {
-            let bytes = std::fs::read(path).expect("a file");
-            line(&name(path), |scale| ours(&mut decoder, &bytes, scale))
-        });
-        let all: Vec<String> = all.collect();
+        let mut image = |path: &Path, scale| ours(&mut decoder, path, scale);
+        let all: Vec<String> = groups
+            .iter()
+            .map(|group| line(group, scales, &mut image))
+            .collect();
         assert_eq!(all, lines(&recorded));
     }
     let refused = recorded.matches("refused").count();
-    assert!(refused < paths.len(), "{refused} are refused");
+    assert!(refused < groups.len(), "{refused} are refused");
+}
+
+#[test]
+fn pixels_are_those_that_libjpeg_turbo_made() {
+    let (_folder, mut paths) = exact::every_sampling_files(300);
+    paths.extend(oracle::few());
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let groups: Vec<_> = paths.into_iter().map(|path| (name(&path), vec![path])).collect();
+    hold("pixels.txt", &groups, &SCALES);
+}
+
+#[test]
+fn colours_are_guessed_from_markers_as_libjpeg_turbo_guesses_them() {
+    let (_folder, groups) = markers::groups();
+    hold("colours.txt", &groups, &[Scale::Full]);
 }

@@ -6,6 +6,7 @@ mod coefficients;
 mod exact;
 mod golden;
 mod hostile;
+mod markers;
 mod oracle;
 mod packed;
 mod planes;
