@@ -117,9 +117,15 @@ const LOOK: Duration = Duration::from_millis(2);
 
 impl Batches {
     /// Starts the threads for the batches from `first` on.
-    pub(crate) fn start(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64) -> Self {
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        shape: [usize; 3],
+        epoch: u64,
+        order: Order,
+        first: u64,
+    ) -> Self {
         let workers = shared.begin_epoch();
-        let mut batches = Self::new(shared, shape, epoch, first, workers);
+        let mut batches = Self::new(shared, shape, epoch, order, first, workers);
         if let Err(forked) = batches.shared.check_process() {
             batches.failed = Some(forked);
             return batches;
@@ -146,16 +152,24 @@ impl Batches {
         first: u64,
         supply: Box<dyn Supply>,
     ) -> Self {
-        let mut batches = Self::new(shared, shape, epoch, first, 0);
+        let order = shared.order(epoch);
+        let mut batches = Self::new(shared, shape, epoch, order, first, 0);
         batches.supply = Some(supply);
         batches
     }
 
-    fn new(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64, workers: usize) -> Self {
-        let end = shared.layout().yields();
+    fn new(
+        shared: Arc<Shared>,
+        shape: [usize; 3],
+        epoch: u64,
+        order: Order,
+        first: u64,
+        workers: usize,
+    ) -> Self {
+        let end = order.yields();
         let prefetch = (shared.prefetch(workers) as u64).min(end - first);
         Self {
-            order: shared.order(epoch),
+            order,
             shared,
             epoch,
             opened: first,
@@ -396,7 +410,7 @@ impl Batches {
                 })));
             }
         }
-        if self.any {
+        if self.any || self.order.is_listed() {
             Ok(Poll::Ready(None))
         } else {
             Err(LoaderError::AllBad { epoch: self.epoch })

@@ -8,7 +8,7 @@ use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_storage::Source;
 use stokehold_storage::shard::Baked;
 
-use crate::order::Layout;
+use crate::order::{Layout, Order};
 use crate::sampler::Chooser;
 use crate::shared::Shared;
 use crate::{
@@ -158,12 +158,57 @@ impl Loader {
     fn begin(&self, epoch: u64, first: u64) -> Batches {
         let shared = Arc::clone(&self.shared);
         match &self.shared.options.elsewhere {
-            None => Batches::start(shared, self.shape, epoch, first),
+            None => {
+                let order = self.shared.order(epoch);
+                Batches::start(shared, self.shape, epoch, order, first)
+            }
             Some(elsewhere) => {
                 let supply = elsewhere.begin(self, epoch, first..self.shared.layout().yields());
                 Batches::supplied(shared, self.shape, epoch, first, supply)
             }
         }
+    }
+
+    /// An epoch with exactly these batches, from the one numbered `first` on: the samples of each, in its order. `epoch` decides
+    /// the random operations, as that of an ordinary epoch does. No error if all images are skipped.
+    ///
+    /// The options' sampler, shuffling and ranks have no part in it, and [`Batches::state`] counts the batches of the list.
+    ///
+    /// # Errors
+    /// A sample that the source does not have, a batch larger than the options', `first` beyond the last batch, or batches that
+    /// come from [`LoaderOptions::elsewhere`] or in parts.
+    pub fn listed(&self, epoch: u64, batches: &[Vec<usize>], first: u64) -> Result<Batches, LoaderError> {
+        let options = &self.shared.options;
+        let refused = |reason: String| Err(LoaderError::Options { reason });
+        if options.elsewhere.is_some() || !options.parts.are_whole() {
+            return refused("batches that are listed come from this process, and whole".into());
+        }
+        if first > batches.len() as u64 {
+            return refused(format!("batch {first}: the list has {}", batches.len()));
+        }
+        let samples = self.images();
+        for (number, batch) in batches.iter().enumerate() {
+            if batch.len() > options.batch_size {
+                let size = options.batch_size;
+                return refused(format!(
+                    "batch {number} of {} images: at most {size}",
+                    batch.len()
+                ));
+            }
+            if let Some(beyond) = batch.iter().find(|&&sample| sample >= samples) {
+                return refused(format!(
+                    "batch {number}: sample {beyond}: must be below {samples}"
+                ));
+            }
+        }
+        let order = Order::listed(self.shared.layout(), batches);
+        Ok(Batches::start(
+            Arc::clone(&self.shared),
+            self.shape,
+            epoch,
+            order,
+            first,
+        ))
     }
 
     /// An epoch whose batches are made by their numbers, each by itself, by a [`WorkerPool`](crate::WorkerPool).

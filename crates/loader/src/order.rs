@@ -47,6 +47,8 @@ pub(crate) struct Order {
     chosen: Option<Vec<usize>>,
     /// For each of them, how often it was there before; empty if every sample is there once.
     again: Vec<u32>,
+    /// Where each batch ends in `chosen`; `None` if the layout says it.
+    ends: Option<Vec<usize>>,
     layout: Layout,
 }
 
@@ -107,17 +109,48 @@ impl Order {
         Self {
             again: chosen.as_deref().map(before).unwrap_or_default(),
             chosen,
+            ends: None,
             layout,
         }
     }
 
-    /// The samples of a batch or part, `batch` below [`Layout::yields`].
+    /// An epoch with exactly these batches.
+    pub(crate) fn listed(layout: Layout, batches: &[Vec<usize>]) -> Self {
+        let ends = batches.iter().scan(0, |end, batch| {
+            *end += batch.len();
+            Some(*end)
+        });
+        Self {
+            ends: Some(ends.collect()),
+            ..Self::new(layout, Some(batches.concat()))
+        }
+    }
+
+    /// What is yielded in the epoch: its batches, or parts of them.
+    pub(crate) fn yields(&self) -> u64 {
+        match &self.ends {
+            Some(ends) => ends.len() as u64,
+            None => self.layout.yields(),
+        }
+    }
+
+    /// Whether the epoch was given batch by batch.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    /// The samples of a batch or part, `batch` below [`Order::yields`].
     pub(crate) fn batch(&self, batch: u64) -> Vec<usize> {
         self.places(batch).into_iter().map(|place| place.sample).collect()
     }
 
-    /// The places of a batch or part, `batch` below [`Layout::yields`].
+    /// The places of a batch or part, `batch` below [`Order::yields`].
     pub(crate) fn places(&self, batch: u64) -> Vec<Place> {
+        if let Some(ends) = &self.ends {
+            let batch = batch as usize;
+            let first = batch.checked_sub(1).map_or(0, |before| ends[before]);
+            return (first..ends[batch]).map(|place| self.place(place)).collect();
+        }
         let Layout {
             samples,
             batch_size,
@@ -132,14 +165,15 @@ impl Order {
         (first..end)
             .skip(parts.first + part)
             .step_by(parts.of)
-            .map(|place| {
-                let place = (place * world_size + rank) % samples;
-                Place {
-                    sample: self.chosen.as_ref().map_or(place, |chosen| chosen[place]),
-                    again: self.again.get(place).copied().unwrap_or(0),
-                }
-            })
+            .map(|place| self.place((place * world_size + rank) % samples))
             .collect()
+    }
+
+    fn place(&self, place: usize) -> Place {
+        Place {
+            sample: self.chosen.as_ref().map_or(place, |chosen| chosen[place]),
+            again: self.again.get(place).copied().unwrap_or(0),
+        }
     }
 }
 
@@ -244,6 +278,21 @@ mod tests {
                     prop_assert_eq!(samples, &own);
                 }
                 prop_assert_eq!(places.concat().len(), expected.len());
+            }
+        }
+
+        #[test]
+        fn a_listed_epoch_has_its_batches(batches in prop::collection::vec(prop::collection::vec(0usize..9, 0..6), 0..9)) {
+            let layout = Layout { samples: 9, batch_size: 6, drop_last: false, rank: 0, world_size: 1, parts: Parts::WHOLE };
+            let order = Order::listed(layout, &batches);
+            prop_assert_eq!(order.yields(), batches.len() as u64);
+            let mut times = [0; 9];
+            for (number, batch) in batches.iter().enumerate() {
+                prop_assert_eq!(&order.batch(number as u64), batch);
+                for place in order.places(number as u64) {
+                    prop_assert_eq!(place.again, times[place.sample]);
+                    times[place.sample] += 1;
+                }
             }
         }
 

@@ -33,6 +33,37 @@ proptest! {
         prop_assert_eq!(one, epoch_of(count, prefetch));
     }
 
+    /// What is listed comes, and what an ordinary epoch lists is that epoch.
+    #[test]
+    fn listed_batches_are_yielded_as_they_are(
+        len in 1usize..40, batch_size in 1usize..9, count in 1usize..9, seed: u64, epoch: u64, first in 0u64..5,
+    ) {
+        let loader = loader(Images::new(len), |o| {
+            o.batch_size = batch_size;
+            o.workers = workers(count);
+            o.seed = seed;
+        });
+        let order = loader.order(epoch);
+        let batches: Vec<Vec<usize>> = order.chunks(batch_size).map(<[usize]>::to_vec).collect();
+        let first = first.min(batches.len() as u64);
+        let listed = loader.listed(epoch, &batches, first).unwrap();
+        let expected = contents(loader.epoch(epoch));
+        prop_assert_eq!(&contents(listed)[..], &expected[first as usize..]);
+        // Uneven ones, and samples twice.
+        let uneven: Vec<Vec<usize>> = (0..7).map(|n| order.iter().copied().take(n % (batch_size + 1)).collect()).collect();
+        let mut listed = loader.listed(epoch, &uneven, 0).unwrap();
+        for (number, expected) in uneven.iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+            let batch = listed.next().unwrap().unwrap();
+            let samples: Vec<usize> = batch.samples.iter().map(|&sample| sample as usize).collect();
+            prop_assert_eq!(&samples, expected);
+            prop_assert_eq!(listed.state().batch, number as u64 + 1);
+        }
+        prop_assert!(listed.next().is_none());
+        prop_assert!(loader.listed(epoch, &[vec![len]], 0).is_err());
+        prop_assert!(loader.listed(epoch, &[vec![0; batch_size + 1]], 0).is_err());
+        prop_assert!(loader.listed(epoch, &[vec![0]], 2).is_err());
+    }
+
     /// Bad images anywhere, by every policy, in every type: the same batches, the same reports and the same error.
     #[test]
     fn workers_change_nothing_about_bad_images(
