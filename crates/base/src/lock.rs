@@ -21,6 +21,8 @@ use crate::clock::{Utc, unix_now};
 pub struct Lock {
     file: File,
     path: PathBuf,
+    /// The process that took it.
+    pid: u32,
 }
 
 /// The holder of a lock.
@@ -84,11 +86,13 @@ impl Lock {
         }
         file.rewind()?;
         file.set_len(0)?;
-        let line = format!("{} {:.3} {}\n", std::process::id(), unix_now(), host());
+        let pid = std::process::id();
+        let line = format!("{pid} {:.3} {}\n", unix_now(), host());
         file.write_all(line.as_bytes())?;
         Ok(Self {
             file,
             path: path.to_owned(),
+            pid,
         })
     }
 
@@ -100,8 +104,11 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a program that is being started still shares it (see [`MOMENT`]).
-        let _ = self.file.unlock();
+        // Closing the file is not enough: a program that is being started still shares it (see [`MOMENT`]). A forked process
+        // shares it, too, and must not end the lock of the process that took it.
+        if self.pid == std::process::id() {
+            let _ = self.file.unlock();
+        }
     }
 }
 
@@ -285,6 +292,22 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_does_not_end_the_lock_of_its_parent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let parent = Lock::take(&path).unwrap();
+        let fork = Lock {
+            file: parent.file.try_clone().unwrap(),
+            path: path.clone(),
+            pid: parent.pid + 1,
+        };
+        drop(fork);
+        assert!(holder(&path).unwrap().is_some());
+        drop(parent);
+        assert!(holder(&path).unwrap().is_none());
+    }
+
+    #[test]
     fn a_folder_that_is_missing_is_an_error_and_not_a_holder() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(
@@ -293,15 +316,19 @@ mod tests {
         ));
     }
 
+    /// As between the start of a program and its first instruction, when it still has the files of the one that started it and
+    /// was killed.
     #[test]
     fn a_lock_that_is_given_up_in_a_moment_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let first = Lock::take(&path).unwrap();
+        let first = open(&path, Duration::ZERO).unwrap().unwrap();
+        let second = first.try_clone().unwrap();
+        drop(first);
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| Lock::take(&path));
             std::thread::sleep(Duration::from_millis(20));
-            drop(first);
+            drop(second);
             assert!(taken.join().unwrap().is_ok());
         });
     }
