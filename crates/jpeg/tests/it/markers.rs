@@ -1,6 +1,6 @@
 //! Files that differ only in the markers from which libjpeg guesses their colours: every value of each byte that it looks at.
 
-use crate::writer::Spec;
+use crate::writer::{Spec, adobe, segment};
 use std::path::PathBuf;
 
 /// Component names that libjpeg tells apart, and others.
@@ -10,14 +10,6 @@ const NAMES: [(&str, [u8; 4]); 4] = [
     ("small", *b"rgba"),
     ("zero", [0, 1, 2, 3]),
 ];
-
-fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
-    [&[0xFF, marker, 0, body.len() as u8 + 2], body].concat()
-}
-
-fn adobe(transform: u8) -> Vec<u8> {
-    segment(0xEE, &[b"Adobe\0\x64\0\0\0\0".as_slice(), &[transform]].concat())
-}
 
 fn jfif(length: usize) -> Vec<u8> {
     segment(0xE0, &b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0"[..length])
@@ -49,11 +41,10 @@ fn file(components: u8, names: [u8; 4], first: &[u8], before_scan: &[u8]) -> Vec
 /// The files in groups, in a folder of their own.
 pub fn groups() -> (tempfile::TempDir, Vec<(String, Vec<PathBuf>)>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let at = folder.path().to_owned();
     let mut groups = Vec::new();
     let mut add = |group: String, files: Vec<Vec<u8>>| {
         let write = |(i, bytes)| {
-            let path = at.join(format!("{group}-{i}.jpg"));
+            let path = folder.path().join(format!("{group}-{i}.jpg"));
             std::fs::write(&path, bytes).expect("a file");
             path
         };
@@ -84,16 +75,10 @@ pub fn groups() -> (tempfile::TempDir, Vec<(String, Vec<PathBuf>)>) {
             // Pillow refuses a shorter one.
             [adobe(0), segment(0xEE, b"Adobe\0\x64")].concat(),
         ];
-        for (at, place) in ["first", "before-scan"].into_iter().enumerate() {
-            let file = |odd: &[u8]| match at {
-                0 => file(components, names, odd, &[]),
-                _ => file(components, names, &[], odd),
-            };
-            add(
-                format!("{components}-odd-{place}"),
-                odd.iter().map(|odd| file(odd)).collect(),
-            );
-        }
+        let first = odd.iter().map(|odd| file(components, names, odd, &[]));
+        add(format!("{components}-odd-first"), first.collect());
+        let before_scan = odd.iter().map(|odd| file(components, names, &[], odd));
+        add(format!("{components}-odd-before-scan"), before_scan.collect());
     }
     (folder, groups)
 }

@@ -1,7 +1,7 @@
 //! Transcoding keeps every pixel.
 
 use crate::oracle::{self, Oracle};
-use crate::writer::Spec;
+use crate::writer::{Spec, segment};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use stokehold_jpeg::{Coding, Decoder, Error, Header, Layout, Metadata, Scale, TranscodeOptions, transcode};
@@ -134,15 +134,6 @@ fn sizes_are_those_of_jpegtran() {
     let ratio = sizes[0] as f64 / sizes[1] as f64;
     println!("{ratio:.5} of jpegtran's bytes");
     assert!((0.99..1.0001).contains(&ratio), "{ratio}");
-}
-
-fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
-    [
-        &[0xFF, marker],
-        (body.len() as u16 + 2).to_be_bytes().as_slice(),
-        body,
-    ]
-    .concat()
 }
 
 #[test]

@@ -1,6 +1,21 @@
 //! A small encoder of random coefficients: any sampling factors, interleaved or not, with or without restart
 //! markers.
 
+/// A marker segment.
+pub fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
+    [
+        &[0xFF, marker],
+        (body.len() as u16 + 2).to_be_bytes().as_slice(),
+        body,
+    ]
+    .concat()
+}
+
+/// Adobe's segment, with a colour transform.
+pub fn adobe(transform: u8) -> Vec<u8> {
+    segment(0xEE, &[b"Adobe\0\x64\0\0\0\0".as_slice(), &[transform]].concat())
+}
+
 /// What to write.
 #[derive(Debug, Clone)]
 pub struct Spec {
@@ -37,10 +52,7 @@ impl Spec {
             blocks: Default::default(),
         };
         if let Some(transform) = self.adobe {
-            writer.segment(
-                0xEE,
-                &[b"Adobe".as_slice(), &[0, 100, 0, 0, 0, 0, transform]].concat(),
-            );
+            writer.out.extend(adobe(transform));
         }
         let steps = (0..64).map(|i| 1 + i / 4);
         match self.wide_steps {
@@ -155,9 +167,7 @@ struct Writer {
 
 impl Writer {
     fn segment(&mut self, marker: u8, body: &[u8]) {
-        self.out.extend([0xFF, marker]);
-        self.out.extend((body.len() as u16 + 2).to_be_bytes());
-        self.out.extend(body);
+        self.out.extend(segment(marker, body));
     }
 
     fn random(&mut self, limit: u64) -> u64 {
