@@ -149,10 +149,10 @@ impl Batches {
         shared: Arc<Shared>,
         shape: [usize; 3],
         epoch: u64,
+        order: Order,
         first: u64,
         supply: Box<dyn Supply>,
     ) -> Self {
-        let order = shared.order(epoch);
         let mut batches = Self::new(shared, shape, epoch, order, first, 0);
         batches.supply = Some(supply);
         batches

@@ -156,15 +156,12 @@ impl Loader {
 
     /// The epoch from a number on, of the workers or of [`LoaderOptions::elsewhere`].
     fn begin(&self, epoch: u64, first: u64) -> Batches {
-        let shared = Arc::clone(&self.shared);
+        let (shared, order) = (Arc::clone(&self.shared), self.shared.order(epoch));
         match &self.shared.options.elsewhere {
-            None => {
-                let order = self.shared.order(epoch);
-                Batches::start(shared, self.shape, epoch, order, first)
-            }
+            None => Batches::start(shared, self.shape, epoch, order, first),
             Some(elsewhere) => {
-                let supply = elsewhere.begin(self, epoch, first..self.shared.layout().yields());
-                Batches::supplied(shared, self.shape, epoch, first, supply)
+                let supply = elsewhere.begin(self, epoch, first..order.yields());
+                Batches::supplied(shared, self.shape, epoch, order, first, supply)
             }
         }
     }
