@@ -122,6 +122,23 @@ impl Feed {
         }
     }
 
+    /// An epoch with exactly these batches; see `Loader::listed`.
+    pub(crate) fn listed(
+        &self,
+        epoch: u64,
+        batches: &[Vec<usize>],
+        first: u64,
+    ) -> Result<FeedBatches, LoaderError> {
+        Ok(match self {
+            Self::Cpu(loader) => FeedBatches::Cpu(Box::new(loader.listed(epoch, batches, first)?)),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(loader) => FeedBatches::Gpu(
+                Box::new(loader.listed(epoch, batches, first)?),
+                Arc::clone(loader.batcher()),
+            ),
+        })
+    }
+
     pub(crate) fn resume(&self, state: State) -> Result<FeedBatches, LoaderError> {
         Ok(match self {
             Self::Cpu(loader) => FeedBatches::Cpu(Box::new(loader.resume(state)?)),

@@ -2,12 +2,13 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_cache::{Cache, CachePlace, SHARE};
-use stokehold_gpu::{Decode, DeviceName};
+use stokehold_gpu::{Decode, DeviceName, GpuError};
 use stokehold_loader::{
     Address, BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers,
 };
@@ -16,7 +17,7 @@ use stokehold_remote::{DataPart, Servers};
 
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
-use crate::feed::{Fed, Feed, OnDevice};
+use crate::feed::{Fed, Feed, FeedBatches, OnDevice};
 use crate::memory::Memory;
 use crate::pipeline::Pipeline;
 use crate::source::Source;
@@ -90,7 +91,7 @@ fn cache_place(place: Option<&str>, no_cache: bool) -> PyResult<Option<CachePlac
 impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
-        dtype, bad_images, executor, device, gpu_decode, gpu_memory_budget, exif, weights, replacement, repeats, epoch_samples, remote,
+        dtype, bad_images, bad_image_limit, executor, device, gpu_decode, gpu_memory_budget, exif, weights, replacement, repeats, epoch_samples, remote,
         cache, no_cache, cache_share))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -107,6 +108,7 @@ impl Loader {
         world_size: i64,
         dtype: &str,
         bad_images: &str,
+        bad_image_limit: i64,
         executor: &str,
         device: Option<&str>,
         gpu_decode: &str,
@@ -172,6 +174,7 @@ impl Loader {
             decode: DecodeOptions { exif },
             sample_type: dtype.parse::<SampleType>().raise()?,
             bad_images: bad_images.parse::<BadImagePolicy>().raise()?,
+            bad_image_limit: at_least(0, "bad_image_limit", bad_image_limit)?,
             ..LoaderOptions::default()
         };
         // Everything is checked before servers are called and a cache is opened.
@@ -298,6 +301,18 @@ impl Loader {
         })
     }
 
+    /// Begins an epoch with exactly these batches, from the one numbered `first` on. Any number of them may run at once, next to
+    /// the iterations of `begin`.
+    fn listed(&self, py: Python<'_>, epoch: u64, batches: Vec<Vec<usize>>, first: u64) -> PyResult<Listed> {
+        let feed = &self.core.feed;
+        feed.loader().check_process().raise()?;
+        let running = py.detach(|| feed.listed(epoch, &batches, first)).raise()?;
+        Ok(Listed {
+            core: Arc::clone(&self.core),
+            running: Mutex::new(Some(running)),
+        })
+    }
+
     /// Ends the current iteration.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.core.with(py, Epochs::stop)
@@ -370,6 +385,16 @@ fn bad(found: Vec<BadImage>) -> Vec<Bad> {
     found.into_iter().map(|bad| (bad.name, bad.reason)).collect()
 }
 
+fn parts(batch: Fed) -> Parts {
+    let Fed {
+        images,
+        targets,
+        samples,
+        bad: found,
+    } = batch;
+    (images, targets, samples, bad(found))
+}
+
 #[pymethods]
 impl Iteration {
     /// The next batch; `None` at the end.
@@ -387,15 +412,7 @@ impl Iteration {
                 }
             }
         };
-        Ok(batch.map(|batch| {
-            let Fed {
-                images,
-                targets,
-                samples,
-                bad: found,
-            } = batch;
-            (images, targets, samples, bad(found))
-        }))
+        Ok(batch.map(parts))
     }
 
     /// The bad images that no batch has reported, after the last batch.
@@ -415,6 +432,66 @@ impl Drop for Iteration {
         match Python::try_attach(|py| py.detach(end)) {
             Some(()) => {}
             None => end(),
+        }
+    }
+}
+
+/// An epoch whose batches were listed.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct Listed {
+    core: Arc<Core>,
+    running: Mutex<Option<FeedBatches>>,
+}
+
+#[pymethods]
+impl Listed {
+    /// The next batch with its number in the list; `None` at the end. A batch of which no image can be decoded has no turn.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, Parts)>> {
+        self.core.feed.loader().check_process().raise()?;
+        loop {
+            let next = py.detach(|| {
+                let mut running = self.running.lock();
+                let Some(batches) = &mut *running else {
+                    return Poll::Ready(None);
+                };
+                let next = batches
+                    .next_within(LOOK)
+                    .map(|next| next.map(|batch| Ok::<_, GpuError>((batches.state().batch - 1, batch?))));
+                if matches!(next, Poll::Ready(None | Some(Err(_)))) {
+                    *running = None;
+                }
+                next
+            });
+            match next {
+                Poll::Ready(next) => {
+                    let next = next.transpose().raise()?;
+                    return Ok(next.map(|(number, batch)| (number, parts(batch))));
+                }
+                Poll::Pending => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Ends it: its threads, and the batches that they have prefetched.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.feed.loader().check_process().raise()?;
+        py.detach(|| *self.running.lock() = None);
+        Ok(())
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if self.core.feed.loader().check_process().is_err() {
+            // The threads are those of another process.
+            std::mem::forget(self.running.get_mut().take());
+            return;
+        }
+        let end = || *self.running.get_mut() = None;
+        // Without an interpreter no thread holds the GIL.
+        match Python::try_attach(|py| py.detach(end)) {
+            Some(()) => {}
+            None => *self.running.get_mut() = None,
         }
     }
 }

@@ -130,6 +130,19 @@ impl DeviceLoader {
         Ok(self.start(self.loader.resume(state)?))
     }
 
+    /// As [`Loader::listed`].
+    ///
+    /// # Errors
+    /// The errors of [`Loader::listed`].
+    pub fn listed(
+        &self,
+        epoch: u64,
+        batches: &[Vec<usize>],
+        first: u64,
+    ) -> Result<DeviceBatches, LoaderError> {
+        Ok(self.start(self.loader.listed(epoch, batches, first)?))
+    }
+
     fn start(&self, batches: Batches) -> DeviceBatches {
         let (to_consumer, coming) = bounded(0);
         let progress = Arc::new(Progress {

@@ -60,7 +60,8 @@ class Loader:
         split: ``"train"`` or ``"val"``, of a data set that has both.
         prefetch: batches in work or ready, at least 1; 0 stands for as few as keep all workers busy.
         bad_images: what becomes of an image that cannot be decoded: ``"skip"`` (its batch is smaller), ``"substitute"``
-            (another one of its class) or ``"error"``. The first two warn, once for each, and give up after 100.
+            (another one of its class) or ``"error"``. The first two warn, once for each, and give up after ``bad_image_limit``.
+        bad_image_limit: bad images that ``"skip"`` and ``"substitute"`` take before they give up, at least 0.
         executor: ``"fused"``, or ``"per-op"``: every operation by itself as torchvision does it, several times slower; or
             ``"gpu"``: threads decode as far as a crop needs, and kernels on ``device`` make the images, the numbers of
             ``"fused"`` to the bit. On a CUDA device they stay there, without a copy; work with them in the stream that was
@@ -118,6 +119,7 @@ class Loader:
         split: str = "train",
         prefetch: int = 0,
         bad_images: str = "skip",
+        bad_image_limit: int = 100,
         executor: str = "fused",
         gpu_decode: str = "hybrid",
         gpu_memory_budget: int | None = None,
@@ -133,7 +135,8 @@ class Loader:
         cache: str | os.PathLike[str] | Literal[False] | None = None,
         cache_share: float | None = None,
     ) -> None:
-        as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
+        as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch,
+                          bad_image_limit=bad_image_limit)
         as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
         as_.whole_numbers(gpu_memory_budget=1 if gpu_memory_budget is None else gpu_memory_budget)
         as_.whole_numbers(repeats=repeats, epoch_samples=1 if epoch_samples is None else epoch_samples)
@@ -168,6 +171,7 @@ class Loader:
             world_size=world_size,
             dtype=numbers,
             bad_images=bad_images,
+            bad_image_limit=bad_image_limit,
             executor=executor,
             device=made_on,
             gpu_decode=gpu_decode,
