@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,39 +22,72 @@ def convert(compose: Any) -> T.Compose:
 
 def _operations(compose: Any) -> list[T.Operation]:
     converted: list[T.Operation] = []
+    reasons: list[str] = []
     for number, transform in enumerate(_flat(compose), 1):
-        kind = type(transform)
-        name = kind.__name__
-        where = f"transform {number} ({name})"
-        if not kind.__module__.startswith("torchvision.transforms"):
-            raise OptionError(
-                f"{where} is not torchvision's but {kind.__module__}'s; leave it out of the Compose and give it to the "
-                "loader as sample_transform, which gets every image, or batch_transform, which gets a whole batch"
-            )
-        convert = _CONVERT.get(name)
-        if convert is None:
-            raise OptionError(
-                f"{where} has no equivalent here; there are {', '.join(sorted(_CONVERT))}. Leave it out, or apply it "
-                "behind the pipeline: Loader(sample_transform=..) or, faster, Loader(batch_transform=..)"
-            )
         try:
-            converted.extend(convert(transform))
+            converted.extend(_converted(transform))
         except OptionError as error:
-            raise OptionError(f"{where}: {error}") from None
+            reasons.append(f"transform {number} ({_name(transform)}) {error}")
+    if reasons:
+        raise OptionError("; ".join(reasons))
     return converted
+
+
+def _converted(transform: Any) -> list[T.Operation]:
+    kind = type(transform)
+    if not _is_of(kind, "torchvision.transforms"):
+        raise OptionError(
+            "is not torchvision's own class; leave it out of the Compose and give it to the loader as sample_transform, which gets every "
+            "image, or batch_transform, which gets a whole batch"
+        )
+    changed = _changed(transform)
+    if changed:
+        raise OptionError(f"has {changed} of the script's own, which would not be called")
+    convert = _CONVERT.get(kind.__name__)
+    if convert is None:
+        raise OptionError(
+            f"has no equivalent here; there are {', '.join(sorted(_CONVERT))}. Leave it out, or apply it behind the pipeline: "
+            "Loader(sample_transform=..) or, faster, Loader(batch_transform=..)"
+        )
+    try:
+        converted: list[T.Operation] = convert(transform)
+    except OptionError as error:
+        raise OptionError(f"cannot be converted: {error}") from None
+    return converted
+
+
+def _name(transform: Any) -> str:
+    """A class's name, or a function's."""
+    name = getattr(transform, "__name__", None)
+    return name if isinstance(name, str) else type(transform).__name__
+
+
+def _is_of(kind: type, package: str) -> bool:
+    """Whether a class is the package's own, and not one that a script has made or that has only its name."""
+    module = kind.__module__
+    if module != package and not module.startswith(f"{package}."):
+        return False
+    return getattr(sys.modules.get(module), kind.__name__, None) is kind
+
+
+def _changed(transform: Any) -> str:
+    """What an object does differently from its class: hooks, and methods of its own."""
+    own = [name for name in getattr(transform, "__dict__", ()) if callable(getattr(type(transform), name, None))]
+    own += [name for name in ("_forward_hooks", "_forward_pre_hooks") if getattr(transform, name, None)]
+    return " and ".join(own)
 
 
 def _flat(transform: Any) -> Iterable[Any]:
     """The transforms in nested lists of them, one after the other."""
-    name = type(transform).__name__
-    inner = getattr(transform, "transforms", None)
-    if isinstance(transform, (list, tuple)):
+    kind = type(transform)
+    inner = None
+    if kind in (list, tuple):
         inner = transform
-    elif name == "Sequential":
+    elif kind.__name__ == "Sequential" and _is_of(kind, "torch.nn"):
         inner = list(transform)
-    elif name != "Compose":
-        inner = None
-    if inner is None:
+    elif kind.__name__ == "Compose" and _is_of(kind, "torchvision.transforms"):
+        inner = transform.transforms
+    if inner is None or _changed(transform):
         yield transform
         return
     for one in inner:
