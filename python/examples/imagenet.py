@@ -67,16 +67,18 @@ def main() -> None:
     # What is saved and judged is the model by itself: that on one rank waits for nobody.
     shared = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), options.lr, momentum=0.9, weight_decay=1e-4)
+    first = 0
     if options.resume and os.path.exists(options.checkpoint):
         saved = torch.load(options.checkpoint, map_location=device)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         train.load_state_dict(saved["loader"])  # stokehold
+        first = saved["epoch"]
 
-    for epoch in range(train.epoch, options.epochs):  # stokehold
+    for epoch in range(first, options.epochs):
         if sampler is not None:
             sampler.set_epoch(epoch)
-        train_epoch(train, shared, optimizer, device, epoch, lambda: save(model, optimizer, train, options.checkpoint))
+        train_epoch(train, shared, optimizer, device, epoch, lambda: save(model, optimizer, train, epoch, options.checkpoint))
         if dist.is_initialized() and dist.get_rank() != 0:
             continue
         print(f"epoch {epoch}: accuracy {accuracy(val, model, device):.3f}", flush=True)
@@ -100,10 +102,10 @@ def train_epoch(train, model, optimizer, device, epoch, save) -> None:
     print(f"epoch {epoch}: {images_seen / (time.time() - start):.0f} images/s", flush=True)
 
 
-def save(model, optimizer, train, checkpoint) -> None:
+def save(model, optimizer, train, epoch, checkpoint) -> None:
     if dist.is_initialized() and dist.get_rank() != 0:
         return
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
     state["loader"] = train.state_dict()  # stokehold: the same on every rank
     torch.save(state, checkpoint + ".new")
     os.replace(checkpoint + ".new", checkpoint)

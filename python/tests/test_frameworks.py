@@ -70,6 +70,24 @@ def test_lightning_goes_on_in_mid_epoch(folder, tmp_path):
     assert limited.seen == whole.seen[:5] + whole.seen[9:14] and limited.validated == 2 * 9 + 8
 
 
+def test_lightning_deals_a_loader_out_among_ranks(folder):
+    """As it does for PyTorch's: it makes the loader anew, with a DistributedSampler."""
+    from lightning.fabric.utilities.data import _update_dataloader
+    from torch.utils.data.distributed import DistributedSampler
+    from torchvision import transforms
+
+    from stokehold.torch import DataLoader, ImageFolder
+
+    data = ImageFolder(folder / "train", transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()]))
+    loader = DataLoader(data, 4, shuffle=True, num_workers=1, dtype="float16", samples=True)
+    seen = []
+    for rank in range(2):
+        dealt = _update_dataloader(loader, DistributedSampler(data, 2, rank))
+        assert type(dealt) is DataLoader and dealt.dtype == "float16"
+        seen.extend(number for _, _, numbers in dealt for number in numbers.tolist())
+    assert len(seen) == 38 and set(seen) == set(range(37))
+
+
 def test_timm_gets_what_its_own_loader_gives(folder):
     import timm
     from timm import data as timm_data

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import HAS_TORCH
+from conftest import HAS_TORCH, picture
 
 if not HAS_TORCH:
     pytest.skip("torch is not installed in this environment", allow_module_level=True)
@@ -27,6 +29,7 @@ import stokehold
 from stokehold.torch import DataLoader, ImageFolder, InPlaceOf, pipeline_of
 
 EVAL = V.Compose([V.Resize(16), V.CenterCrop(12), V.ToTensor(), V.Normalize([0.5] * 3, [0.25] * 3)])
+EXACT = V.Compose([V.CenterCrop(12), V.ToTensor()])
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -54,91 +57,342 @@ def test_batches_are_those_of_pytorch(folder):
             assert (images - images_expected).abs().max() < 4.1 / 255
 
 
-def test_the_seed_is_torchs(folder):
-    dataset = ImageFolder(folder, EVAL)
+class InPlace:
+    """``InPlaceOf`` of a loader that nobody else keeps."""
 
-    def order(**more):
-        return torch.cat([samples for _, _, samples in DataLoader(dataset, 5, True, samples=True, **more)]).tolist()
+    def __init__(self, loader):
+        self.loader, self.batches = loader, InPlaceOf(loader)
 
-    torch.manual_seed(3)
-    first = order()
-    torch.manual_seed(3)
-    assert first == order() == order(generator=torch.Generator().manual_seed(3)) and sorted(first) == list(range(37))
-    torch.manual_seed(4)
-    assert first != order()
-    sequential = DataLoader(dataset, 5, sampler=torch_data.SequentialSampler(dataset), samples=True)
-    assert [n for batch in sequential for n in batch[2].tolist()] == list(range(37))
+    def __iter__(self):
+        return iter(self.batches)
 
 
-def test_distributed_sampler(folder):
-    dataset = ImageFolder(folder, EVAL)
-
-    def epochs(rank, told):
-        sampler = DistributedSampler(dataset, num_replicas=2, rank=rank, seed=9)
-        loader = DataLoader(dataset, 4, sampler=sampler, samples=True)
-        result = []
-        for epoch in told:
-            if epoch is not None:
-                sampler.set_epoch(epoch)
-            result.append([n for batch in loader for n in batch[2].tolist()])
-        return result
-
-    zero, one = epochs(0, [0, 1, 2]), epochs(1, [0, 1, 2])
-    for left, right in zip(zero, one):
-        assert len(left) == len(right) == 19 and set(left) | set(right) == set(range(37))
-    assert zero[0] != zero[1] != zero[2]
-    assert epochs(0, [2, 0]) == [zero[2], zero[0]]
-    assert epochs(0, [None, None, None]) == zero  # who forgets set_epoch gets epochs all the same
-    whole = DistributedSampler(dataset, num_replicas=2, rank=0, drop_last=True)
-    with pytest.raises(stokehold.OptionError, match="drop_last=True of a DistributedSampler needs"):
-        DataLoader(dataset, 4, sampler=whole)
-    assert len(DataLoader(dataset, 4, sampler=whole, drop_last=True)) == 4
+def same(ours, theirs):
+    """Two loops give the same batches."""
+    ours, theirs = list(ours), list(theirs)
+    assert len(ours) == len(theirs)
+    for got, expected in zip(ours, theirs):
+        assert type(got) is type(expected) and len(got) == len(expected) == 2
+        assert torch.equal(got[1], expected[1]) and got[1].dtype == expected[1].dtype
+        assert got[0].shape == expected[0].shape and got[0].dtype == expected[0].dtype
+        assert (got[0] - expected[0]).abs().max() < 1e-6
 
 
-def test_weighted_random_sampler(folder):
-    dataset = ImageFolder(folder, EVAL)
+def test_the_order_is_pytorchs(folder):
+    """From the same seed each sampler gives the same images, epoch by epoch, and leaves the same generators."""
+    ours, theirs = ImageFolder(folder / "train", EXACT), torchvision.datasets.ImageFolder(folder / "train", EXACT)
     weights = [0.0] * 12 + [1.0] * 9 + [3.0] * 16
-    sampler = torch_data.WeightedRandomSampler(weights, 2000)
-    labels = torch.cat([labels for _, labels in DataLoader(dataset, 100, sampler=sampler)])
-    assert len(labels) == 2000
-    counts = torch.bincount(labels, minlength=3) / 2000
-    # A share's deviation is below 0.01.
-    assert counts[0] == 0 and abs(counts[1] - 9 / 57) < 0.05
-    once = torch_data.WeightedRandomSampler(weights, 25, replacement=False)
-    samples = torch.cat([samples for _, _, samples in DataLoader(dataset, 10, sampler=once, samples=True)])
-    assert sorted(samples.tolist()) == list(range(12, 37))
-
-
-def test_what_cannot_be_the_same_is_refused(folder):
-    dataset = ImageFolder(folder, EVAL)
-    theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
-    for arguments, options, message in [
-        ((dataset,), {"collate_fn": list}, "collate_fn cannot be used here"),
-        ((dataset,), {"batch_sampler": [[1]]}, "batch_sampler cannot be used here"),
-        ((dataset,), {"worker_init_fn": print}, "worker_init_fn cannot be used here"),
-        ((dataset,), {"sampler": torch_data.SubsetRandomSampler([1, 2])}, "sampler=SubsetRandomSampler"),
-        ((dataset,), {"sampler": torch_data.WeightedRandomSampler([1.0] * 36, 37)}, "36 weights: must be 37"),
-        ((dataset,), {"sampler": torch_data.RandomSampler(dataset, True)}, "sampler=RandomSampler"),
-        ((dataset,), {"batch_size": None}, "batch_size=None"),
-        (([1, 2],), {}, "dataset=list: must be an ImageFolder"),
-        ((ImageFolder(folder),), {}, "it has no transform"),
-        ((torchvision.datasets.ImageFolder(folder / "train", EVAL, target_transform=int),), {}, "target_transform"),
-        ((torchvision.datasets.ImageFolder(folder / "train", EVAL, loader=open),), {}, "loader"),
-        ((torchvision.datasets.ImageFolder(folder / "train", V.FiveCrop(24)),), {}, "FiveCrop.* no equivalent"),
+    seeded = torch.Generator().manual_seed
+    for options in [
+        lambda data: {"shuffle": True},
+        lambda data: {"shuffle": True, "drop_last": True, "generator": seeded(3)},
+        lambda data: {"sampler": torch_data.RandomSampler(data, True, 50, seeded(4))},
+        lambda data: {"sampler": torch_data.RandomSampler(range(9))},
+        lambda data: {"sampler": torch_data.SequentialSampler(range(9))},
+        lambda data: {"sampler": torch_data.SubsetRandomSampler([30, 2, 11, 7, 8])},
+        lambda data: {"sampler": torch_data.WeightedRandomSampler(weights, 60)},
+        lambda data: {"sampler": torch_data.WeightedRandomSampler(weights, 25, False, seeded(5))},
+        lambda data: {"sampler": DistributedSampler(data, 2, 1, seed=9)},
+        lambda data: {"sampler": DistributedSampler(torch_data.Subset(data, range(20)), 2, 0, drop_last=True)},
+        lambda data: {"sampler": [5, 4, -1]},
     ]:
-        with pytest.raises(ValueError, match=message):
+        loops = []
+        for kind, data in ((DataLoader, ours), (torch_data.DataLoader, theirs), (torch_data.DataLoader, theirs)):
+            torch.manual_seed(7)
+            loader = kind(data, 5, **options(data))
+            loader = InPlace(loader) if len(loops) == 2 else loader
+            batches = [batch for _ in range(2) for batch in loader]
+            loops.append((batches, torch.get_rng_state()))
+        same(loops[0][0], loops[1][0])
+        same(loops[2][0], loops[1][0])
+        assert torch.equal(loops[0][1], loops[1][1]) and torch.equal(loops[2][1], loops[1][1])
+    batches = [[1, 2], [30], [4, 5, 6, 7, 8, 9]]
+    same(DataLoader(ours, batch_sampler=batches), torch_data.DataLoader(theirs, batch_sampler=batches))
+
+
+def test_a_distributed_sampler_says_the_epoch(folder):
+    """Also after a look at one batch, which other ranks do not take."""
+    data = ImageFolder(folder / "train", EXACT)
+    for make in (lambda loader: loader, InPlace):
+        seen = []
+        for rank in range(2):
+            sampler = DistributedSampler(data, 2, rank, seed=9)
+            kind = torch_data.DataLoader if make is InPlace else DataLoader
+            loader = kind(data, 5, sampler=sampler)
+            iterated = make(loader)
+            if rank == 0:
+                next(iter(iterated))
+            sampler.set_epoch(0)
+            seen.extend(float(image.sum()) for images, _ in iterated for image in images)
+        # 37 images and one again, so that both have 19.
+        assert len(seen) == 38 and len(set(seen)) == 37
+
+
+def test_iterations_draw_their_own_crops(folder):
+    """Two loaders of a script are two views; a loader made anew has another order; two iterations at once are independent."""
+    crops = V.Compose([V.RandomCrop(12), V.RandomHorizontalFlip(), V.ToTensor()])
+    data = torchvision.datasets.ImageFolder(folder / "train", crops)
+    for kind in (DataLoader, lambda *given, **more: InPlace(torch_data.DataLoader(*given, **more))):
+        one, two = (torch.cat([images for images, _ in kind(data, 8)]) for _ in range(2))
+        assert one.shape == two.shape and not torch.equal(one, two)
+        orders = {tuple(label for _, labels in kind(data, 8, shuffle=True) for label in labels.tolist()) for _ in range(5)}
+        assert len(orders) == 5
+        loader = kind(data, 8, shuffle=True)
+        pairs = list(zip(loader, loader))
+        assert len(pairs) == 5 and any(not torch.equal(one[1], two[1]) for one, two in pairs)
+    # An image that comes twice in an epoch is cropped twice.
+    (images, _), = DataLoader(data, 8, sampler=[3] * 8)
+    assert len({float(image.sum()) for image in images}) > 1
+
+
+class Doubled(torch_data.Subset):
+    """The usual subset with a transform of its own."""
+
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return 1 - image, label + 100
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Short(torchvision.datasets.ImageFolder):
+    def __len__(self):
+        return 20
+
+
+class Fetched(torchvision.datasets.ImageFolder):
+    def __getitems__(self, indices):
+        return [(1 - self[index][0], 7) for index in indices]
+
+
+class Compose:
+    """A script's own class of a well-known name."""
+
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, image):
+        for transform in self.transforms:
+            image = transform(image)
+        return image * 2 - 1
+
+
+class Sequential(torch.nn.Sequential):
+    def forward(self, image):
+        return 1 - super().forward(image)
+
+
+class Tensor(torch.nn.Module):
+    def forward(self, image):
+        return V.functional.to_tensor(image)
+
+
+def hooked():
+    transform = V.CenterCrop(12)
+    transform.register_forward_hook(lambda module, given, image: V.functional.invert(image))
+    return transform
+
+
+def nests(folder, random):
+    """A data set, a sampler and a loop, by chance."""
+    exact = [V.CenterCrop(12), V.ToTensor()]
+    transform = random.choice(
+        [V.Compose(exact)] * 4 + [Compose(exact), V.Compose([Compose(exact)]), Sequential(V.CenterCrop(12), Tensor()), V.Compose([hooked(), V.ToTensor()]), V.ToTensor()]
+    )
+    kind = random.choice([torchvision.datasets.ImageFolder] * 4 + [ImageFolder, Short, Fetched])
+    more = {"target_transform": lambda label: label * 3} if random.random() < 0.2 else {}
+    data = kind(folder / "train", transform, **more)
+    if random.random() < 0.2:
+        data.samples = random.sample(data.samples, 30)
+    if random.random() < 0.1:
+        folder_data = data
+        data.__getitems__ = lambda indices: [folder_data[0] for _ in indices]
+    for _ in range(random.choice([0, 0, 1, 2, 3])):
+        indices = [random.randrange(len(data)) for _ in range(random.randint(1, 25))]
+        data = random.choice([torch_data.Subset] * 4 + [Doubled])(data, random.choice([list, tuple, torch.tensor])(indices))
+    size = len(data)
+    sampler = random.choice(
+        [None] * 3
+        + [
+            torch_data.SequentialSampler(range(max(1, size // 2))),
+            torch_data.RandomSampler(data, random.random() < 0.5, random.randint(1, 40) if random.random() < 0.5 else None)
+            if random.random() < 0.5 else torch_data.SubsetRandomSampler(random.choices(range(size), k=5)),
+            DistributedSampler(data, 2, random.randrange(2)),
+            torch_data.WeightedRandomSampler([1.0] * size, 9),
+            [0, -1],
+        ]
+    )  # fmt: skip
+    options = {"batch_size": random.randint(1, 9), "drop_last": random.random() < 0.3}
+    if random.random() < 0.1:
+        options = {"batch_sampler": torch_data.BatchSampler(sampler or torch_data.SequentialSampler(data), **options)}
+    elif sampler is None:
+        options["shuffle"] = random.random() < 0.5
+    else:
+        options["sampler"] = sampler
+    if random.random() < 0.1:
+        options["collate_fn"] = lambda batch: torch_data.default_collate(batch)[::-1]
+    return data, options
+
+
+def test_a_nest_is_refused_or_served_as_pytorch_serves_it(folder):
+    """Data sets in data sets, samplers, lengths, transforms, loops: the images and labels of PyTorch, or a refusal."""
+    import random as chance
+
+    def epochs(kind, random, data, options):
+        torch.manual_seed(5)
+        loader = kind(data, **options)
+        loops = []
+        for _ in range(2):
+            if random.random() < 0.3:
+                next(iter(loader), None)
+            if isinstance(options.get("sampler"), DistributedSampler) and random.random() < 0.5:
+                options["sampler"].set_epoch(random.randrange(3))
+            loops.extend(loader)
+        return loops
+
+    served = 0
+    for case in range(300):
+        outcomes = []
+        for kind in (torch_data.DataLoader, DataLoader, lambda data, **more: InPlace(torch_data.DataLoader(data, **more))):
+            random = chance.Random(case)
+            data, options = nests(folder, random)
+            try:
+                outcomes.append(epochs(kind, random, data, options))
+            except stokehold.OptionError:
+                outcomes.append(None)
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                # Such as images of several sizes, which PyTorch refuses when it stacks them.
+                outcomes.append(type(error))
+        expected, *got = outcomes
+        for ours in got:
+            if isinstance(ours, list):
+                assert isinstance(expected, list), case
+                same(ours, expected)
+                served += 1
+    assert served > 120
+
+
+def test_attributes_are_pytorchs(folder):
+    ours, theirs = ImageFolder(folder / "train", EXACT), torchvision.datasets.ImageFolder(folder / "train", EXACT)
+    assert isinstance(ours, torchvision.datasets.ImageFolder) and str(ours) == str(theirs) and ours[7][1] == theirs[7][1]
+    assert set(dir(theirs)) <= set(dir(ours))
+    for name in ("classes", "class_to_idx", "samples", "imgs", "targets", "extensions", "transform", "loader"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    loader, expected = DataLoader(ours, 4, True, num_workers=2), torch_data.DataLoader(theirs, 4, True, num_workers=2)
+    assert isinstance(loader, torch_data.DataLoader) and len(loader) == len(expected)
+    for name in vars(expected):
+        if name not in ("dataset", "sampler", "batch_sampler"):
+            assert getattr(loader, name) == getattr(expected, name), name
+    assert type(loader.sampler) is type(expected.sampler) and loader.dataset is ours
+    for options in (
+        {"sampler": [1], "shuffle": True}, {"batch_sampler": [[1]], "drop_last": True}, {"batch_size": 0}, {"num_workers": -1},
+        {"prefetch_factor": 2}, {"persistent_workers": True}, {"timeout": -1}, {"batch_size": None, "drop_last": True},
+    ):  # fmt: skip
+        with pytest.raises(ValueError) as refused:
+            torch_data.DataLoader(theirs, **options)
+        with pytest.raises(ValueError, match=re.escape(str(refused.value))):
+            DataLoader(ours, **options)
+    with pytest.raises(ValueError, match="attribute should not be set after"):
+        loader.batch_size = 3
+    for again in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        same(DataLoader(again.dataset, 4), torch_data.DataLoader(theirs, 4))
+        assert len(list(again)) == 10
+    assert len(pickle.loads(pickle.dumps(ours))) == 37
+    # What is assigned counts.
+    ours.samples = ours.samples[30:]
+    same(DataLoader(ours, 4), torch_data.DataLoader(torch_data.Subset(theirs, range(30, 37)), 4))
+
+
+def test_a_state_continues_the_epoch(folder):
+    data = ImageFolder(folder / "train", V.Compose([V.RandomCrop(12), V.ToTensor()]))
+
+    def make(**more):
+        return DataLoader(data, 5, shuffle=True, generator=torch.Generator().manual_seed(6), **more)
+
+    whole = make()
+    expected = [list(whole), list(whole)]
+    for taken in (0, 3, 8):
+        first = make()
+        iterator = iter(first)
+        begun = [next(iterator) for _ in range(taken)]
+        state = json.loads(json.dumps(first.state_dict()))
+        again = make(num_workers=3)
+        again.load_state_dict(state)
+        assert again.state_dict() == state
+        rest = list(again)
+        continued = begun + rest if taken < 8 else rest
+        for got, wanted in zip(continued, expected[0] if taken < 8 else expected[1]):
+            assert torch.equal(got[0], wanted[0]) and torch.equal(got[1], wanted[1])
+        assert len(continued) == 8
+    with pytest.raises(stokehold.OptionError, match="give what state_dict"):
+        make().load_state_dict({"batch": 3})
+    other = DataLoader(torch_data.Subset(data, range(20)), 5, shuffle=True, generator=torch.Generator())
+    other.load_state_dict(state)
+    with pytest.raises(stokehold.OptionError, match="another order"):
+        iter(other)
+
+
+def test_what_cannot_be_the_same_is_refused_with_every_reason(folder):
+    theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
+    for arguments, options, reasons in [
+        ((theirs,), {"collate_fn": list}, ["collate_fn: list would not be called"]),
+        ((theirs,), {"worker_init_fn": print, "num_workers": 1}, ["worker_init_fn: print would not be called"]),
+        ((theirs,), {"batch_size": None}, ["batch_size=None"]),
+        (([1, 2],), {}, ["dataset: list is no ImageFolder"]),
+        ((ImageFolder(folder / "train"),), {}, ["it has no transform"]),
+        ((torchvision.datasets.ImageFolder(folder / "train", EVAL, loader=open),), {}, ["its loader open"]),
+        ((torchvision.datasets.ImageFolder(folder / "train", V.FiveCrop(24)),), {}, ["(FiveCrop) has no equivalent"]),
+        ((Fetched(folder / "train", EVAL),), {}, ["Fetched has its own __getitems__"]),
+        ((torch_data.Subset(Doubled(theirs, [1]), [0]),), {}, ["Doubled is a class made of Subset"]),
+        (
+            (Fetched(folder / "train", V.Compose([V.FiveCrop(24), V.Lambda(list)])),),
+            {"collate_fn": list, "worker_init_fn": print},
+            ["own __getitems__", "(FiveCrop)", "transform 2 (Lambda)", "collate_fn", "worker_init_fn"],
+        ),
+    ]:
+        with pytest.raises(stokehold.OptionError) as refused:
             DataLoader(*arguments, **options)
-    with pytest.raises(stokehold.UsageError, match="images come in batches here"):
-        dataset[0]
-    assert len(DataLoader(theirs, 4, num_workers=3, pin_memory=True, persistent_workers=True, prefetch_factor=4)) == 10
+        for reason in reasons:
+            assert reason in str(refused.value)
+    with pytest.raises(ValueError, match="bad-image policy"):
+        DataLoader(theirs, bad_images="nothing")
+    endless = type("Endless", (), {"__iter__": lambda self: iter(int, 1)})()
+    with pytest.raises(stokehold.OptionError, match="no end"):
+        iter(DataLoader(theirs, 1000, sampler=endless))
 
 
-def test_bad_images_are_errors_as_in_pytorch(tmp_path):
-    path = tmp_path / "class" / "broken.jpg"
-    path.parent.mkdir()
-    path.write_bytes(b"nothing")
-    with pytest.raises(OSError, match="broken.jpg: not an image"):
-        list(DataLoader(ImageFolder(tmp_path, EVAL)))
+def test_files_that_only_pillow_reads_are_pillows(folder, tmp_path):
+    from PIL import Image
+
+    data = tmp_path / "class"
+    data.mkdir()
+    for number, suffix in enumerate(["png", "bmp", "png", "tiff", "ppm", "jpg"]):
+        Image.fromarray(picture(number)).save(data / f"{number}.{suffix}")
+    Image.fromarray(picture(9)).save(data / "6.jpg", format="GIF")
+    theirs = torchvision.datasets.ImageFolder(tmp_path, EXACT)
+    for dtype in ("float32", "uint8"):
+        with pytest.warns(stokehold.BadImageWarning, match="the data set reads it with Pillow"):
+            got = list(DataLoader(theirs, 3, dtype=dtype))
+        expected = list(torch_data.DataLoader(theirs, 3))
+        if dtype == "uint8":
+            got = [[images.float() / 255, labels] for images, labels in got]
+        same(got, expected)
+    (data / "7.jpg").write_bytes(b"nothing")
+    theirs = torchvision.datasets.ImageFolder(tmp_path, EXACT)
+    iterator = iter(DataLoader(theirs, 1, bad_images="pytorch"))
+    with pytest.warns(stokehold.BadImageWarning):
+        assert len([next(iterator) for _ in range(7)]) == 7
+        with pytest.raises(OSError, match="7.jpg"):
+            next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    with pytest.raises(stokehold.DataError, match="not an image"):
+        list(DataLoader(theirs, bad_images="error"))
+    with pytest.warns(stokehold.BadImageWarning):
+        assert sum(len(labels) for _, labels in DataLoader(theirs, 3, bad_images="skip")) == 3
+    with pytest.raises(stokehold.OptionError, match="3 of its 8 files are neither JPEG"):
+        InPlaceOf(torch_data.DataLoader(torchvision.datasets.ImageFolder(tmp_path, EXACT, is_valid_file=lambda path: True)))
 
 
 def test_the_imagenet_example_trains_and_goes_on(folder, tmp_path):
@@ -206,7 +460,7 @@ def test_batches_in_place_of_a_dataloader_are_its_own(folder):
             assert torch.equal(labels, labels_expected)
             assert (images - images_expected).abs().max() < 4.1 / 255 * 2
         assert len(ours) == len(loader)
-    shuffled = InPlaceOf(torch_data.DataLoader(theirs, batch_size=5, shuffle=True))
+    shuffled = InPlace(torch_data.DataLoader(theirs, batch_size=5, shuffle=True))
     one, two = (torch.cat([labels for _, labels in shuffled]) for _ in range(2))
     assert not torch.equal(one, two) and torch.equal(one.sort().values, two.sort().values)
     # What changes between two iterations is read again.
@@ -231,14 +485,14 @@ def test_what_cannot_take_a_dataloaders_place_says_why(folder):
     theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
     odd = torchvision.datasets.ImageFolder(folder / "train", V.Compose([V.ToTensor(), V.Lambda(lambda image: image)]))
     for loader, reason in [
-        (torch_data.DataLoader(Own(folder / "train", EVAL)), "a __getitem__ of its own"),
+        (torch_data.DataLoader(Own(folder / "train", EVAL)), "Own has its own __getitem__"),
         (torch_data.DataLoader(theirs, collate_fn=list), "collate_fn: list"),
-        (torch_data.DataLoader(theirs, worker_init_fn=print), "worker_init_fn"),
+        (torch_data.DataLoader(theirs, num_workers=1, worker_init_fn=print), "worker_init_fn"),
         (torch_data.DataLoader(theirs, batch_sampler=[[0], [1]]), "batch_sampler: list"),
-        (torch_data.DataLoader(theirs, batch_size=None), "batch_sampler: none"),
+        (torch_data.DataLoader(theirs, batch_size=None), "batch_size=None"),
         (torch_data.DataLoader(odd), "transform 2 (Lambda)"),
-        (torch_data.DataLoader([1, 2]), "dataset=list"),
-        (torch_data.DataLoader(theirs, sampler=Repeated(theirs)), "sampler=Repeated"),
+        (torch_data.DataLoader([1, 2]), "dataset: list is no ImageFolder"),
+        (torch_data.DataLoader(theirs, sampler=Repeated(theirs)), "sampler: Repeated may look"),
     ]:
         with pytest.raises(stokehold.OptionError, match=re.escape(reason)):
             InPlaceOf(loader)

@@ -2,96 +2,156 @@
 
     from stokehold.torch import DataLoader, ImageFolder
 
-``DataLoader`` also takes torchvision's own ``ImageFolder``, and a ``Subset`` of either. What it cannot do as PyTorch does, it
-refuses with what to do instead. :class:`stokehold.Loader` is the same with fewer names.
+Both are subclasses of PyTorch's, and have their attributes, arguments and errors. The sampler stays PyTorch's: it says which
+images are in which batch. Threads make the images, in place of processes that call ``dataset[index]``. So ``DataLoader`` takes
+data sets whose ``__getitem__`` it knows: ``ImageFolder``, torchvision's or this one, and ``Subset`` of either. It refuses
+others, with every reason at once. :class:`stokehold.Loader` is the same with fewer names.
 """
 
 from __future__ import annotations
 
-import functools
+import base64
+import binascii
 import json
+import operator
 import os
+import sys
+import warnings
 import weakref
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Subset, WeightedRandomSampler, default_collate
+import torch.utils.data as torch_data
+import torchvision
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 from torch.utils.data.distributed import DistributedSampler
+from torchvision.datasets import DatasetFolder
+from torchvision.datasets import ImageFolder as TorchvisionFolder
+from torchvision.datasets.folder import default_loader
 
 from stokehold._loader import Loader, open_source
-from stokehold.errors import OptionError, UsageError
+from stokehold._tensors import name_of_dtype
+from stokehold.errors import BadImageWarning, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
 __all__ = ["DataLoader", "ImageFolder"]
 
+#: Suffixes of files that are decoded here; others are left to Pillow.
+DECODED = (".jpg", ".jpeg", ".png", ".webp")
+#: Samplers whose order does not depend on when they are asked.
+SAMPLERS = (DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, list, range, tuple)
+#: Images of an epoch above which a sampler of the script's own counts as one that never ends; and times the data set.
+ENDLESS, TIMES = 1_000_000, 1_000
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "u8": torch.uint8}
 
-class ImageFolder:
-    """A folder of class folders, for :class:`DataLoader`; numbered as ``torchvision.datasets.ImageFolder`` numbers it.
+
+class ImageFolder(TorchvisionFolder):  # type: ignore[misc]
+    """``torchvision.datasets.ImageFolder``, whose images ``DataLoader`` makes in threads.
 
     Args:
-        root: the folder; also a bucket or shards, as ``stokehold.Loader`` takes them.
-        transform: as the ``pipeline`` of ``stokehold.Loader``: a torchvision Compose, or one of ``stokehold.transforms``.
-        split: "train" or "val", of a data set that has both.
+        root: a folder of class folders; also a bucket or shards, as ``stokehold.Loader`` takes them, whose images come only
+            from a ``DataLoader``.
+        transform: a torchvision Compose, or what ``stokehold.Loader`` takes as ``pipeline``.
+        target_transform, loader, is_valid_file, allow_empty: as torchvision's. ``DataLoader`` refuses a ``loader``.
+        split: "train" or "val", of a data set that has both. ``None`` stands for the folder as it is, and for "train" of a bucket or
+            of shards.
     """
 
-    def __init__(self, root: str | os.PathLike[str], transform: Any = None, *, split: str = "train") -> None:
-        self.root = root
-        self.transform = transform
-        self.source = open_source(root, split)
-        self.classes: list[str] = self.source.classes or []
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """The number of each class."""
-        return {name: number for number, name in enumerate(self.classes)}
-
-    @functools.cached_property
-    def targets(self) -> list[int]:
-        """The label of each image."""
-        labels: list[int] = torch.utils.dlpack.from_dlpack(self.source.labels()).tolist()
-        return labels
-
-    @functools.cached_property
-    def samples(self) -> list[tuple[str, int]]:
-        """(path, label) of each image."""
-        return [(self.source.name(number), label) for number, label in enumerate(self.targets)]
-
-    def __len__(self) -> int:
-        return len(self.source)
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Any = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        loader: Callable[[str], Any] = default_loader,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+        *,
+        split: str | None = None,
+    ) -> None:
+        self._source: Any = None
+        self.split = split
+        folder = _folder_of(root, split)
+        if folder is not None:
+            more = {"allow_empty": True} if allow_empty else {}
+            super().__init__(folder, transform, target_transform, loader, is_valid_file, **more)
+            return
+        given = {"loader": loader is not default_loader, "is_valid_file": is_valid_file, "allow_empty": allow_empty}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise OptionError(f"{name}: it is for a folder of class folders, and {os.fspath(root)} is none")
+        torch_data.Dataset.__init__(self)
+        self.root, self.transform, self.target_transform = os.fspath(root), transform, target_transform
+        self.loader, self.extensions = loader, None
+        self._source = open_source(root, split or "train")
+        self.classes: list[str] = self._source.classes or []
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+        self.targets = torch.utils.dlpack.from_dlpack(self._source.labels()).tolist()
+        self.samples = self.imgs = [(self._source.name(number), label) for number, label in enumerate(self.targets)]
 
     def __getitem__(self, index: int) -> Any:
-        raise UsageError("images come in batches here: iterate a stokehold.torch.DataLoader of this folder")
+        if self._source is not None:
+            raise UsageError(f"{self.root} is no folder: its images come in batches; iterate a stokehold.torch.DataLoader of it")
+        return super().__getitem__(index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # It is opened again where it is needed.
+        return {**vars(self), "_source": None if self._source is None else ...}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._source is not None:
+            self._source = open_source(self.root, self.split or "train")
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self._source is None else f"<stokehold.torch.ImageFolder: {len(self)} images of {self.root}>"
 
 
-class DataLoader(Loader):
+def _folder_of(root: str | os.PathLike[str], split: str | None) -> str | None:
+    """The folder of class folders that a root stands for; ``None`` if it is something else."""
+    root = os.fspath(root)
+    if "://" in root:
+        return None
+    folder = root if split is None else os.path.join(root, split)
+    prepared = (os.path.join(place, "shards.json") for place in (root, folder, os.path.join(root, "train")))
+    return None if any(map(os.path.exists, prepared)) else folder
+
+
+class DataLoader(torch_data.DataLoader[Any]):
     """``torch.utils.data.DataLoader`` over images, in threads.
 
-    Yields ``(images, labels)``: (N, 3, H, W) and (N,) int64. The order and all random operations follow from
-    ``generator``'s seed, else from ``torch.initial_seed()``, which ``torch.manual_seed`` sets; of a ``DistributedSampler``
-    from its own. Epochs count up by themselves; ``sampler.set_epoch`` sets their number.
+    Yields what PyTorch's yields: ``[images, labels]``, (N, 3, H, W) and what ``default_collate`` makes of the labels. The order is
+    PyTorch's: ``batch_sampler`` is asked for the whole epoch when an iteration starts. Random operations follow from a number that
+    each iteration draws from ``generator``, as those of PyTorch's workers do. A file that the decoder here refuses is read by the
+    data set itself, with Pillow; if that fails too, its error is raised.
 
     Args:
-        dataset: an ``ImageFolder``, this module's or torchvision's, or a ``Subset`` of one.
-        batch_size, shuffle, drop_last: as PyTorch's.
-        sampler: a ``DistributedSampler``, a ``RandomSampler`` without replacement, a ``WeightedRandomSampler``, or a
-            ``SequentialSampler``.
+        dataset: an ``ImageFolder``, this module's or torchvision's, or a ``Subset`` of one, to any depth.
         num_workers: threads; 0 is 1.
-        pin_memory: batches of the CPU lie in pinned memory where there is a CUDA device; that is a copy.
-        generator: whose ``initial_seed()`` counts.
-        timeout, multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order: taken, and of
-            no use here: they are about processes that there are not.
-        more: ``dtype``, ``device``, ``cache``, ``bad_images`` (here "error"), ``samples`` and so on, as of ``stokehold.Loader``.
+        batch_size, shuffle, sampler, batch_sampler, drop_last, pin_memory, generator: as PyTorch's.
+        timeout, multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order: checked as PyTorch's, and
+            without effect: there are no processes.
+        dtype, device, cache, cache_share, executor, gpu_decode, gpu_memory_budget, exif, prefetch, sample_transform,
+            batch_transform: as of ``stokehold.Loader``.
+        bad_images: ``"pytorch"``, as above, or ``"skip"``, ``"substitute"`` or ``"error"`` as of ``stokehold.Loader``.
+        samples: yield the images' numbers in the whole folder too.
 
     Raises:
-        OptionError: PyTorch could do it and this cannot: ``batch_sampler``, ``collate_fn``, ``worker_init_fn``, other samplers,
-            other data sets, ``batch_size=None``.
+        OptionError: PyTorch could do it and this cannot. It has all reasons.
     """
 
     def __init__(
         self,
         dataset: Any,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
@@ -108,213 +168,520 @@ class DataLoader(Loader):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        **more: Any,
+        dtype: Any = "float32",
+        device: Any = "cpu",
+        cache: Any = None,
+        cache_share: float | None = None,
+        executor: str = "fused",
+        gpu_decode: str = "hybrid",
+        gpu_memory_budget: int | None = None,
+        exif: bool = False,
+        prefetch: int = 0,
+        bad_images: str = "pytorch",
+        samples: bool = False,
+        sample_transform: Callable[[Any], Any] | None = None,
+        batch_transform: Callable[[Any], Any] | None = None,
     ) -> None:
-        del timeout, multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order
-        for name, given, instead in [
-            ("batch_sampler", batch_sampler, "give batch_size, shuffle and drop_last, or a DistributedSampler"),
-            ("collate_fn", collate_fn, "batches are stacked as default_collate does; change them with batch_transform"),
-            ("worker_init_fn", worker_init_fn, "there are no worker processes; seeds follow from torch.manual_seed"),
-        ]:
-            if given is not None:
-                raise OptionError(f"{name} cannot be used here: {instead}")
-        if batch_size is None:
-            raise OptionError("batch_size=None: images come in batches here; give a number")
-        if sampler is not None and shuffle:
-            raise OptionError("sampler and shuffle=True exclude each other")
-        data, transform = _images(dataset)
-        walk = _walk(sampler, bool(shuffle), drop_last, len(dataset))
-        seed = torch.initial_seed() if generator is None else generator.initial_seed()
+        more = {} if in_order else {"in_order": in_order}
         super().__init__(
-            data,
-            transform,
-            batch_size=batch_size,
-            num_workers=max(1, num_workers),
-            **{"seed": seed % 2**64, "bad_images": "error", **walk, **more},
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            **more,
         )
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.sampler = sampler
-        self.drop_last = drop_last
-        self._sampler_epoch: int | None = None
-        if pin_memory and torch.cuda.is_available():
-            take = self._take_images
+        # Frameworks make a loader anew from what they find under the names of its arguments.
+        self.in_order = in_order
+        self.dtype, self.device, self.cache, self.cache_share = dtype, device, cache, cache_share
+        self.executor, self.gpu_decode, self.gpu_memory_budget = executor, gpu_decode, gpu_memory_budget
+        self.exif, self.prefetch, self.bad_images, self.samples = exif, prefetch, bad_images, samples
+        self.sample_transform, self.batch_transform = sample_transform, batch_transform
+        self._served = _Served(self)
+        self._served.renew(_Parts(self))
 
-            def take_pinned(memory: Any) -> Any:
-                images = take(memory)
-                return images if images.is_cuda else images.pin_memory()
+    def check_worker_number_rationality(self) -> None:
+        """Nothing: torch warns of more processes than cores, and there are none."""
 
-            self._take_images = take_pinned
+    def __iter__(self) -> Any:
+        """Starts an epoch, or the rest of the one that ``load_state_dict`` said. Other iterations may be running."""
+        return self._served.begin()
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Starts an epoch; of a ``DistributedSampler`` the one that its ``set_epoch`` said last."""
-        if isinstance(self.sampler, DistributedSampler) and self.sampler.epoch != self._sampler_epoch:
-            if self._sampler_epoch is not None or self.sampler.epoch != 0:
-                self.set_epoch(self.sampler.epoch)
-            self._sampler_epoch = self.sampler.epoch
-        return super().__iter__()
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands: after the last batch of the iteration that began last. Plain values; with a
+        ``DistributedSampler`` the same on every rank."""
+        return self._served.state()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Has the next iteration continue where ``state_dict()`` was taken: with exactly the batches that were left. A state after
+        the last batch continues with a new epoch.
+
+        Raises:
+            OptionError: the state is of another loader.
+        """
+        self._served.load(state_dict)
+
+    @property
+    def engine(self) -> Loader:
+        """The ``stokehold.Loader`` that makes the batches: its cache, its bad images, its ``transform_seconds``."""
+        return self._served.renew(_Parts(self))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Threads stay in their process.
+        return {name: value for name, value in vars(self).items() if name != "_served"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._served = _Served(self)
+
+
+#: Arguments of a DataLoader that are those of the Loader below it.
+PASSED = (
+    "dtype",
+    "device",
+    "cache",
+    "cache_share",
+    "executor",
+    "gpu_decode",
+    "gpu_memory_budget",
+    "exif",
+    "prefetch",
+    "sample_transform",
+    "batch_transform",
+)
 
 
 class InPlaceOf:
     """Iterates as a ``torch.utils.data.DataLoader`` does, with batches made here: what ``stokehold run --swap-loader`` iterates
     in place of a script's loader.
 
-    Batch size, sampler, order of the epochs and ``drop_last`` are the loader's, as they are when an iteration starts: a transform
-    or a choice of images may change between two of them. Raises ``OptionError`` for what cannot be the same.
+    The loader is looked at when an iteration starts: a transform or a choice of images may change between two of them. Raises
+    ``OptionError``, with every reason, for what cannot be the same.
     """
 
     def __init__(self, loader: Any, threads: int | None = None) -> None:
-        self._loader, self._threads = weakref.ref(loader), threads
-        self._loaders: list[DataLoader] = []
-        self._made_of: Any = None
-        self._epoch = 0
-        self._renew()
+        self._served = _Served(loader, threads, swaps=True)
+        self._served.renew(_Parts(loader, swaps=True))
 
-    def _renew(self) -> None:
-        """Makes a loader, if what it is made of has changed."""
-        loader = self._loader()
-        if loader is None:
-            return
-        arguments = _arguments_of(loader, self._threads)
-        made_of = _made_of(arguments)
-        if made_of != self._made_of:
-            self._arguments, self._made_of = arguments, made_of
-            self._loaders = [DataLoader(**arguments)]
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Starts the next epoch; an iteration that is still going on is left to itself."""
-        self._renew()
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        for loader in self._loaders:
-            try:
-                return self._begin(loader, epoch)
-            except UsageError:
-                continue
-        self._loaders.append(DataLoader(**self._arguments))
-        return self._begin(self._loaders[-1], epoch)
-
-    def _begin(self, loader: DataLoader, epoch: int) -> Iterator[tuple[Any, ...]]:
-        # Of a DistributedSampler the script says which epoch it is.
-        if not isinstance(loader.sampler, DistributedSampler):
-            loader.set_epoch(epoch)
-        return iter(loader)
-
-
-def _made_of(arguments: dict[str, Any]) -> Any:
-    """What decides the batches, to compare."""
-    data, transform = _images(arguments["dataset"])
-    sampler = arguments["sampler"]
-    weights = tuple(sampler.weights.tolist()) if isinstance(sampler, WeightedRandomSampler) else None
-    pairs = hash(tuple(tuple(pair) for pair in data)) if isinstance(data, list) else id(data)
-    return as_pipeline(transform).json(), pairs, weights, arguments["batch_size"], arguments["drop_last"], id(sampler)
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Starts an epoch; other iterations may be running."""
+        return self._served.begin()
 
 
 def pipeline_of(loader: Any) -> Any:
     """The transform of a ``DataLoader``'s data set as a pipeline, plain values. Raises as :class:`InPlaceOf`."""
-    arguments = _arguments_of(loader, None)
-    return json.loads(as_pipeline(_images(arguments["dataset"])[1]).json())
+    return json.loads(_Parts(loader, swaps=True).pipeline.json())
 
 
-def _arguments_of(loader: Any, threads: int | None) -> dict[str, Any]:
-    """What a ``DataLoader`` of torch is, as arguments of the one here."""
-    if type(loader.batch_sampler) is not BatchSampler:
-        kind = "none" if loader.batch_sampler is None else type(loader.batch_sampler).__name__
-        raise OptionError(f"batch_sampler: {kind}; there is torch's own BatchSampler")
-    if loader.collate_fn is not default_collate:
-        name = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
-        raise OptionError(f"collate_fn: {name} of the script's own; there is torch's default_collate")
-    if loader.worker_init_fn is not None:
-        raise OptionError("worker_init_fn: there are no worker processes that could call it")
-    sampler = loader.sampler
-    if type(sampler) not in (DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler):
-        raise OptionError(f"sampler={type(sampler).__name__}: there are torch's own samplers, and no classes made of them")
-    if isinstance(loader.dataset, Subset) and type(loader.dataset) is not Subset:
-        raise OptionError(f"dataset={type(loader.dataset).__name__}: it may have a __getitem__ of its own; there is torch's Subset")
-    generator = getattr(sampler, "generator", None) or loader.generator
-    arguments = {
-        "dataset": loader.dataset,
-        "batch_size": loader.batch_size,
-        "sampler": sampler,
-        "drop_last": loader.drop_last,
-        "pin_memory": loader.pin_memory,
-        "generator": generator,
-        "num_workers": loader.num_workers,
-    }
-    _walk(sampler, False, loader.drop_last, len(loader.dataset))
-    as_pipeline(_images(loader.dataset)[1])
-    if threads is not None:
-        arguments["num_workers"] = threads
-    elif not isinstance(sampler, DistributedSampler):
-        # Threads share a core better than processes; ranks share the machine.
-        arguments["num_workers"] = _cores()
-    return arguments
+class _Parts:
+    """What the batches of a torch ``DataLoader`` are made of. ``swaps``: for a script that does not know of it, so that
+    everything stays PyTorch's whose effect is not certain.
 
+    Raises:
+        OptionError: they cannot be made here; with every reason.
+    """
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-def _images(dataset: Any) -> tuple[Any, Any]:
-    """The data and the transform of a data set."""
-    if isinstance(dataset, Subset):
-        whole, transform = _images(dataset.dataset)
-        pairs = dataset.dataset.samples if isinstance(dataset.dataset, ImageFolder) else whole
-        return [pairs[index] for index in dataset.indices], transform
-    if isinstance(dataset, ImageFolder):
-        return dataset.source, _transform_of(dataset)
-    from torchvision.datasets import DatasetFolder
-    from torchvision.datasets.folder import default_loader
-
-    if isinstance(dataset, DatasetFolder) and type(dataset).__getitem__ is not DatasetFolder.__getitem__:
-        raise OptionError(
-            f"dataset={type(dataset).__name__}: it has a __getitem__ of its own, which would not be called; there is ImageFolder's"
-        )
-    if not isinstance(dataset, DatasetFolder):
-        raise OptionError(
-            f"dataset={type(dataset).__name__}: must be an ImageFolder, stokehold.torch's or torchvision's, or a Subset of "
-            "one; from other files make a stokehold.Loader of a list of (path, label)"
-        )
-    if dataset.loader is not default_loader or dataset.target_transform is not None:
-        raise OptionError("dataset: a loader or a target_transform of your own cannot be used here; leave them out")
-    return dataset.samples, _transform_of(dataset)
-
-
-def _transform_of(dataset: Any) -> Any:
-    if dataset.transform is None:
-        raise OptionError("dataset: it has no transform, and images of different sizes make no batch; give it one")
-    return dataset.transform
-
-
-def _walk(sampler: Any, shuffle: bool, drop_last: bool, samples: int) -> dict[str, Any]:
-    """The order that a sampler stands for."""
-    if sampler is None:
-        return {"shuffle": shuffle, "drop_last": drop_last}
-    if isinstance(sampler, DistributedSampler):
-        if sampler.drop_last and not drop_last and samples % sampler.num_replicas != 0:
-            raise OptionError(
-                "sampler: drop_last=True of a DistributedSampler needs drop_last=True of the DataLoader here; give both "
-                "or neither"
+    def __init__(self, loader: Any, swaps: bool = False) -> None:
+        self.reasons: list[str] = []
+        #: The folder below all Subsets, and what leads from a number of the loader's data set to one of the folder's.
+        self.folder, self.steps = loader.dataset, []
+        while type(self.folder) is Subset:
+            self._look_for_own(self.folder, Subset)
+            self.steps.append(self.folder.indices)
+            self.folder = self.folder.dataset
+        is_folder = isinstance(self.folder, DatasetFolder)
+        if is_folder:
+            self._look_at_folder(self.folder, swaps)
+        elif isinstance(self.folder, Subset):
+            kind = type(self.folder).__name__
+            self._refuse(f"dataset: {kind} is a class made of Subset, whose own methods would not be called; torch's Subset is served")
+        else:
+            self._refuse(
+                f"dataset: {type(self.folder).__name__} is no ImageFolder, torchvision's or stokehold.torch's, nor a Subset of one; a "
+                "stokehold.Loader takes a list of (path, label)"
             )
-        return {
-            "shuffle": sampler.shuffle,
-            "seed": sampler.seed,
-            "rank": sampler.rank,
-            "world_size": sampler.num_replicas,
-            "drop_last": drop_last,
-        }
-    if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == samples:
-        return {"shuffle": True, "drop_last": drop_last}
-    if isinstance(sampler, SequentialSampler):
-        return {"shuffle": False, "drop_last": drop_last}
-    if isinstance(sampler, WeightedRandomSampler):
-        return {
-            "shuffle": True,
-            "drop_last": drop_last,
-            "weights": sampler.weights.tolist(),
-            "replacement": sampler.replacement,
-            "epoch_samples": sampler.num_samples,
-        }
-    raise OptionError(
-        f"sampler={type(sampler).__name__}: there are DistributedSampler, RandomSampler without replacement, "
-        "WeightedRandomSampler and SequentialSampler; for a choice of images give a Subset"
-    )
+        self._look_at_loader(loader, swaps)
+        transform = self.folder.transform if is_folder else None
+        self.pipeline: Any = None
+        try:
+            if transform is not None:
+                self.pipeline = as_pipeline(transform)
+            elif is_folder:
+                self._refuse("dataset: it has no transform, and images of different sizes make no batch; give it one")
+        except (OptionError, TypeError) as error:
+            self._refuse(str(error))
+        if self.reasons:
+            raise OptionError("; ".join(self.reasons))
+        #: A source that is no folder; and whether the data set can make an image by itself.
+        self.source = getattr(self.folder, "_source", None)
+        self.can_fill = self.source is None and callable(transform)
+
+    def _refuse(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def _look_for_own(self, thing: Any, of: type) -> None:
+        names = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+        ours = (of, ImageFolder) if of is DatasetFolder else (of,)
+        own = [name for name in names if all(getattr(type(thing), name, None) is not getattr(kind, name, None) for kind in ours)]
+        # torch looks for this one in the object too.
+        own += [name for name in ("__getitems__",) if name in vars(thing)]
+        if own:
+            kind = type(thing).__name__
+            self._refuse(f"dataset: {kind} has its own {' and '.join(own)}, which would not be called; {of.__name__}'s is served")
+
+    def _look_at_folder(self, folder: Any, swaps: bool) -> None:
+        self._look_for_own(folder, DatasetFolder)
+        if folder.loader is not default_loader:
+            self._refuse(f"dataset: its loader {_name(folder.loader)} would not be called; torchvision's default_loader is served")
+        if torchvision.get_image_backend() != "PIL":
+            self._refuse(f"torchvision's image backend is {torchvision.get_image_backend()}, and its pixels are not PIL's")
+        if not swaps or getattr(folder, "_source", None) is not None:
+            return
+        others = [path for path, _ in folder.samples if not str(path).lower().endswith(DECODED)]
+        if len(others) * 20 > len(folder.samples):
+            self._refuse(
+                f"dataset: {len(others)} of its {len(folder.samples)} files are neither JPEG, PNG nor WebP, such as {others[0]}; Pillow "
+                "would read them in the training thread"
+            )
+
+    def _look_at_loader(self, loader: Any, swaps: bool) -> None:
+        kind = type(loader)
+        for name in ("_get_iterator", "_index_sampler", "_auto_collation"):
+            if getattr(kind, name, None) is not getattr(torch_data.DataLoader, name, None):
+                self._refuse(f"{kind.__name__} has its own {name}, which would not be called")
+        if isinstance(loader.dataset, torch_data.IterableDataset):
+            return
+        sampler = _sampler_of(loader)
+        if loader.batch_sampler is None:
+            self._refuse("batch_size=None: images come in batches here; give a number")
+        elif swaps and (type(loader.batch_sampler) is not BatchSampler or type(sampler) not in SAMPLERS):
+            name, own = ("sampler", sampler) if type(loader.batch_sampler) is BatchSampler else ("batch_sampler", loader.batch_sampler)
+            self._refuse(
+                f"{name}: {_name(own)} may look at what the loop does meanwhile, and would be asked for a whole epoch at its start; "
+                "torch's own are served, and stokehold.torch.DataLoader takes any"
+            )
+        if loader.collate_fn is not default_collate and loader.batch_sampler is not None:
+            self._refuse(
+                f"collate_fn: {_name(loader.collate_fn)} would not be called; batches are stacked as default_collate does. To change "
+                "the images of a batch, give stokehold.torch.DataLoader a batch_transform"
+            )
+        if loader.worker_init_fn is not None and not (swaps and loader.num_workers == 0):
+            self._refuse(
+                f"worker_init_fn: {_name(loader.worker_init_fn)} would not be called, because there are no worker processes; leave it "
+                "out if it only seeds random numbers"
+            )
+
+    def root_number(self, index: Any) -> int:
+        """The folder's number of what the data set has at ``index``."""
+        for indices in self.steps:
+            index = indices[index]
+        number, count = operator.index(index), len(self.folder.samples)
+        if not -count <= number < count:
+            raise IndexError(f"dataset index {number} is out of range: it has {count} images")
+        return number % count
+
+
+class _Served:
+    """Makes the batches of a loader, iteration after iteration."""
+
+    def __init__(self, loader: Any, threads: int | None = None, swaps: bool = False) -> None:
+        # The loader may keep this, so this does not keep the loader.
+        self._weak, self._threads, self._swaps = weakref.ref(loader), threads, swaps
+        self._made_of: Any = None
+        self._largest = 0
+        self._engine: Any = None
+        self._state: dict[str, Any] | None = None
+        self._last: Any = None
+        self._told: set[str] = set()
+
+    @property
+    def _loader(self) -> Any:
+        loader = self._weak()
+        if loader is None:
+            raise UsageError("the loader is gone")
+        return loader
+
+    def _number_of_threads(self, loader: Any) -> int | None:
+        own = max(1, int(loader.num_workers))
+        if not self._swaps:
+            return own
+        ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if self._threads is None and (ranks or isinstance(_sampler_of(loader), DistributedSampler)):
+            # Ranks share the machine.
+            return own
+        return self._threads
+
+    def renew(self, parts: _Parts, largest: int = 1) -> Loader:
+        """The engine; another one if it has to make something else than the last one, or larger batches."""
+        loader, source = self._loader, parts.source
+        paths = [] if source is not None else [path for path, _ in parts.folder.samples]
+        options = {} if self._swaps else {name: getattr(loader, name) for name in PASSED}
+        bad_images = "pytorch" if self._swaps else loader.bad_images
+        largest = max(largest, getattr(loader, "batch_size", None) or 1)
+        made_of = (
+            parts.pipeline.json(),
+            hash(tuple(paths)) if source is None else id(source),
+            self._number_of_threads(loader),
+            bad_images,
+            tuple(options.values()),
+        )
+        if made_of != self._made_of or largest > self._largest:
+            fills = bad_images == "pytorch"
+            if fills:
+                bad_images = "skip" if parts.can_fill else "error"
+            self._engine = Loader(
+                open_source([(path, 0) for path in paths] if source is None else source, "train"),
+                parts.pipeline,
+                batch_size=largest,
+                shuffle=False,
+                num_workers=self._number_of_threads(loader),
+                bad_images=bad_images,
+                bad_image_limit=2**62 if fills else 100,
+                **options,
+            )
+            self._made_of, self._largest = made_of, largest
+        engine: Loader = self._engine
+        return engine
+
+    def begin(self) -> _Iterator:
+        """Starts an iteration; others may be running."""
+        loader = self._loader
+        parts = _Parts(loader, self._swaps)
+        before = [generator.get_state() for generator in _generators(loader)]
+        try:
+            drawn, first = self._next_epoch(loader)
+            numbers = [[parts.root_number(index) for index in batch] for batch in drawn.batches]
+            engine = self.renew(parts, max(map(len, drawn.batches), default=1))
+            iterator = _Iterator(self, loader, parts, engine, drawn, numbers, first)
+        except BaseException:
+            # Who goes on with PyTorch's loader draws what it would have drawn.
+            for generator, state in zip(_generators(loader), before):
+                generator.set_state(state)
+            raise
+        self._state, self._last = None, weakref.ref(iterator)
+        self._position = iterator.position
+        return iterator
+
+    def _next_epoch(self, loader: Any) -> tuple[_Drawn, int]:
+        state = self._state
+        if state is not None and _epoch_of(loader) in (None, state["epoch"]):
+            with _as_saved(_generators(loader), state["generators"]):
+                drawn = _Drawn(loader)
+            if state["order"] not in (None, drawn.digest()):
+                raise OptionError(
+                    "state_dict: the sampler gives another order than when the state was saved; the data or the sampler is another one, "
+                    "or it draws from something else than torch's generators"
+                )
+            if state["batch"] < len(drawn.batches) or state["batch"] == 0:
+                return drawn, state["batch"]
+        return _Drawn(loader), 0
+
+    def note(self, iterator: _Iterator) -> None:
+        """Notes how far the iteration is that began last."""
+        if self._last is not None and self._last() is iterator:
+            self._position = iterator.position
+
+    def state(self) -> dict[str, Any]:
+        if self._state is not None:
+            return dict(self._state)
+        if self._last is None:
+            return _state(_epoch_of(self._loader), 0, [_saved(generator) for generator in _generators(self._loader)], None)
+        drawn, batch = self._position
+        return _state(drawn.epoch, batch, drawn.generators, None if drawn.epoch is not None else drawn.digest())
+
+    def load(self, state: dict[str, Any]) -> None:
+        if not isinstance(state, dict) or set(state) != set(_state(0, 0, [], 0)) or state["version"] != 1:
+            raise OptionError("state_dict: give what state_dict() of a stokehold.torch.DataLoader returned")
+        loader = self._loader
+        epoch = _epoch_of(loader)
+        if (epoch is None) != (state["epoch"] is None) or len(state["generators"]) != len(_generators(loader)):
+            raise OptionError("state_dict: it is of a loader with another kind of sampler or generator")
+        if epoch is not None:
+            _sampler_of(loader).set_epoch(state["epoch"])
+        self._state = dict(state)
+
+    def tell(self, text: str) -> None:
+        """Says something once. A script that is served unchanged gets no warnings, which it may turn into errors."""
+        if text in self._told:
+            return
+        self._told.add(text)
+        if self._swaps:
+            sys.stderr.write(f"stokehold: {text}\n")
+        else:
+            warnings.warn(text, BadImageWarning, stacklevel=4)
+
+
+class _Drawn:
+    """What an iteration draws, in the order in which PyTorch draws it: a seed of random operations, and the batches."""
+
+    def __init__(self, loader: Any) -> None:
+        self.epoch = _epoch_of(loader)
+        #: As they were before.
+        self.generators = [_saved(generator) for generator in _generators(loader)]
+        self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        self.batches: list[list[Any]] = []
+        images, most = 0, max(ENDLESS, TIMES * len(loader.dataset))
+        for batch in loader.batch_sampler:
+            self.batches.append(list(batch))
+            images += len(self.batches[-1])
+            if images > most and type(_sampler_of(loader)) not in SAMPLERS:
+                raise OptionError(f"sampler: it has given {images} images and no end, and is asked for a whole epoch at its start here")
+        self._digest: int | None = None
+
+    def digest(self) -> int:
+        """Tells one order from another."""
+        if self._digest is None:
+            self._digest = zlib.crc32(repr([[operator.index(index) for index in batch] for batch in self.batches]).encode())
+        return self._digest
+
+
+class _Iterator(Iterator[list[Any]]):
+    """One pass over a loader."""
+
+    def __init__(
+        self, served: _Served, loader: Any, parts: _Parts, engine: Loader, drawn: _Drawn, numbers: list[list[int]], first: int
+    ) -> None:
+        self._served, self._parts, self._engine = served, parts, engine
+        self._dataset, self._drawn, self._numbers, self._next = loader.dataset, drawn, numbers, first
+        self._with_samples = getattr(loader, "samples", False) and type(loader) is not torch_data.DataLoader
+        self._fills = parts.can_fill and (served._swaps or loader.bad_images == "pytorch")
+        self._dtype = DTYPES[name_of_dtype(getattr(loader, "dtype", "float32") if not served._swaps else "float32")]
+        self._pins = loader.pin_memory and torch.cuda.is_available()
+        self._listed = engine._core.listed(drawn.seed, numbers, first)
+        #: The next batch that the engine has, and its number.
+        self._ahead: Any = None
+        self._failed: Exception | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def position(self) -> tuple[_Drawn, int]:
+        """What the epoch is, and the number of its next batch."""
+        return self._drawn, self._next
+
+    def __next__(self) -> list[Any]:
+        while self._next < len(self._numbers):
+            number = self._next
+            images, found = self._of_engine(number)
+            # An error ends this batch, and not the iteration, as in PyTorch.
+            self._next += 1
+            self._served.note(self)
+            if self._fills and len(found) < len(self._numbers[number]):
+                images, found = self._filled(number, images, found), self._numbers[number]
+            if images is not None:
+                return self._batch(images, found)
+        raise StopIteration
+
+    def _of_engine(self, number: int) -> tuple[Any, list[int]]:
+        """The images of a batch that the engine could decode, and their numbers."""
+        if self._failed is not None:
+            raise self._failed
+        if self._ahead is None:
+            try:
+                # A batch of which no image can be decoded has no turn.
+                self._ahead = self._listed.next() or (len(self._numbers), None)
+            except Exception as error:
+                self._failed = error
+                raise
+        for news in self._engine._core.news():
+            self._served.tell(news)
+        if self._ahead[0] != number:
+            return None, []
+        (_, (memory, _, samples, bad)), self._ahead = self._ahead, None
+        for name, reason in bad:
+            self._served.tell(f"{name}: {reason}{'; the data set reads it with Pillow' if self._fills else ''}")
+        return self._engine._take_images(memory), torch.utils.dlpack.from_dlpack(samples).tolist()
+
+    def _batch(self, images: Any, found: list[int]) -> list[Any]:
+        images = self._engine._transform(images)
+        labels = default_collate([self._label(root) for root in found])
+        if self._pins:
+            images = images if images.is_cuda else images.pin_memory()
+            labels = labels.pin_memory() if isinstance(labels, torch.Tensor) else labels
+        return [images, labels, torch.tensor(found)] if self._with_samples else [images, labels]
+
+    def _label(self, root: int) -> Any:
+        folder = self._parts.folder
+        label = folder.samples[root][1]
+        return label if folder.target_transform is None else folder.target_transform(label)
+
+    def _filled(self, number: int, images: Any, found: list[int]) -> Any:
+        """A batch whose missing images the data set has made."""
+        rows, taken = [], 0
+        for index, root in zip(self._drawn.batches[number], self._numbers[number]):
+            if taken < len(found) and found[taken] == root:
+                rows.append(images[taken])
+                taken += 1
+                continue
+            row = self._dataset[index][0]
+            if self._dtype == torch.uint8 and row.dtype != torch.uint8:
+                row = (row * 255).round()
+            row = row.to(self._dtype)
+            rows.append(row if images is None else row.to(images.device))
+        return torch.stack(rows)
+
+
+def _name(thing: Any) -> str:
+    """What a function or an object is called in a message."""
+    name = getattr(thing, "__name__", None)
+    return name if isinstance(name, str) else type(thing).__name__
+
+
+def _sampler_of(loader: Any) -> Any:
+    """The sampler that is asked: the one of a ``BatchSampler`` that was given, too."""
+    return loader.batch_sampler.sampler if type(loader.batch_sampler) is BatchSampler else loader.sampler
+
+
+def _epoch_of(loader: Any) -> int | None:
+    """The epoch that a ``DistributedSampler`` was told."""
+    sampler = _sampler_of(loader)
+    return sampler.epoch if isinstance(sampler, DistributedSampler) else None
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    """The generators that an iteration draws from: the loader's, and its sampler's."""
+    found: list[torch.Generator] = []
+    for generator in (loader.generator, getattr(_sampler_of(loader), "generator", None)):
+        generator = torch.default_generator if generator is None else generator
+        if not any(generator is known for known in found):
+            found.append(generator)
+    return found
+
+
+def _saved(generator: torch.Generator) -> str:
+    return base64.b64encode(generator.get_state().numpy().tobytes()).decode()
+
+
+def _state(epoch: int | None, batch: int, generators: list[str], order: int | None) -> dict[str, Any]:
+    return {"version": 1, "epoch": epoch, "batch": batch, "generators": generators, "order": order}
+
+
+class _as_saved:
+    """Generators as they were saved. Afterwards torch's own is what it was before; others stay after their draws."""
+
+    def __init__(self, generators: list[torch.Generator], saved: list[str]) -> None:
+        self._generators, self._saved = generators, saved
+
+    def __enter__(self) -> None:
+        self._before = torch.default_generator.get_state()
+        try:
+            for generator, text in zip(self._generators, self._saved):
+                generator.set_state(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8))
+        except (binascii.Error, TypeError, ValueError, RuntimeError) as error:
+            torch.default_generator.set_state(self._before)
+            raise OptionError(f"state_dict: generators: {error}") from None
+
+    def __exit__(self, *_: object) -> None:
+        torch.default_generator.set_state(self._before)
