@@ -25,7 +25,8 @@ def _operations(compose: Any) -> list[T.Operation]:
     reasons: list[str] = []
     for number, transform in enumerate(_flat(compose), 1):
         try:
-            converted.extend(_converted(transform))
+            for operation in _converted(transform, any(isinstance(before, T.ToTensor) for before in converted)):
+                _append(converted, operation)
         except OptionError as error:
             reasons.append(f"transform {number} ({_name(transform)}) {error}")
     if reasons:
@@ -33,8 +34,35 @@ def _operations(compose: Any) -> list[T.Operation]:
     return converted
 
 
-def _converted(transform: Any) -> list[T.Operation]:
+def _append(converted: list[T.Operation], operation: T.Operation) -> None:
+    """Appends an operation. One that only moves pixels gives the same numbers on either side of ToTensor, and goes before it."""
+    place = next((number for number, before in enumerate(converted) if isinstance(before, T.ToTensor)), None)
+    behind = [] if place is None else converted[place + 1 :]
+    if (
+        place is None
+        or not isinstance(operation, (T.RandomHorizontalFlip, T.RandomVerticalFlip, T.RandomCrop, T.Pad, T.CenterCrop))
+        or not all(isinstance(before, T.Normalize) for before in behind)
+    ):
+        converted.append(operation)
+        return
+    given = operation.as_dict()
+    may_fill = isinstance(operation, T.CenterCrop) or given.get("padding") is not None or given.get("pad_if_needed")
+    if may_fill and given.get("padding_mode", "constant") == "constant":
+        if behind:
+            raise OptionError("may add borders after Normalize, whose colour no image has; put it before ToTensor")
+        fill = given.get("fill", 0)
+        if fill not in (0, 1):
+            raise OptionError(f"adds borders of {fill} after ToTensor, where levels are 0 to 1; put it before ToTensor, with a level of bytes")
+        if fill == 1:
+            operation._parameters["fill"] = 255
+    converted.insert(place, operation)
+
+
+def _converted(transform: Any, is_float: bool) -> list[T.Operation]:
+    """``is_float``: whether numbers are floats already, and no bytes."""
     kind = type(transform)
+    if kind.__name__ == "Identity" and _is_of(kind, "torch.nn"):
+        return []
     if not _is_of(kind, "torchvision.transforms"):
         raise OptionError(
             "is not torchvision's own class; leave it out of the Compose and give it to the loader as sample_transform, which gets every "
@@ -44,6 +72,8 @@ def _converted(transform: Any) -> list[T.Operation]:
     if changed:
         raise OptionError(f"has {changed} of the script's own, which would not be called")
     convert = _CONVERT.get(kind.__name__)
+    if kind.__name__ in ("ConvertImageDtype", "ToDtype"):
+        convert = _to_bytes_or_float if not is_float else _to_float_again
     if convert is None:
         raise OptionError(
             f"has no equivalent here; there are {', '.join(sorted(_CONVERT))}. Leave it out, or apply it behind the pipeline: "
@@ -94,14 +124,41 @@ def _flat(transform: Any) -> Iterable[Any]:
         yield from _flat(one)
 
 
-def _to_float_dtype(transform: Any) -> list[T.Operation]:
-    dtype, scale = transform.dtype, getattr(transform, "scale", True)
-    if str(dtype) != "torch.float32" or not scale:
-        raise OptionError(
-            f"dtype={dtype}, scale={scale}: only torch.float32 with scale=True is converted; other types are the loader's "
-            "dtype argument"
-        )
-    return [T.ToTensor()]
+def _dtype(transform: Any) -> tuple[str, bool]:
+    """The type that images become, and whether their range follows."""
+    dtype = transform.dtype
+    if isinstance(dtype, dict):
+        dtype = _by_kind("dtype", dtype)
+    return str(dtype), getattr(transform, "scale", True)
+
+
+def _to_bytes_or_float(transform: Any) -> list[T.Operation]:
+    dtype, scale = _dtype(transform)
+    if dtype in ("torch.uint8", "None"):
+        return []
+    if dtype == "torch.float32" and scale:
+        return [T.ToTensor()]
+    raise OptionError(
+        f"dtype={dtype}, scale={scale}: of bytes only torch.uint8, and torch.float32 with scale=True, are converted; other types are "
+        "the loader's dtype argument"
+    )
+
+
+def _to_float_again(transform: Any) -> list[T.Operation]:
+    dtype, scale = _dtype(transform)
+    if dtype in ("torch.float32", "None"):
+        return []
+    raise OptionError(f"dtype={dtype}, scale={scale}: of floats only torch.float32 is converted; other types are the loader's dtype argument")
+
+
+def _by_kind(what: str, given: dict[Any, Any]) -> Any:
+    """What v2 has for images, of a value for each type."""
+    by_name = {kind if isinstance(kind, str) else kind.__name__: value for kind, value in given.items()}
+    # PIL's class of images has the same name as torchvision's.
+    for name in ("Image", "Tensor", "others"):
+        if name in by_name:
+            return by_name[name]
+    raise OptionError(f'{what}: it has no value for images; give one for tv_tensors.Image, or as "others"')
 
 
 def _fill(transform: Any) -> Any:
@@ -109,15 +166,10 @@ def _fill(transform: Any) -> Any:
     fill = transform.fill
     if not isinstance(fill, dict):
         return fill
-    by_name = {kind if isinstance(kind, str) else kind.__name__: value for kind, value in fill.items()}
-    mask = by_name.get("Mask", 255)
+    mask = next((value for kind, value in fill.items() if getattr(kind, "__name__", kind) == "Mask"), 255)
     if mask != 255:
         raise OptionError(f"fill={mask} of masks: they are filled with 255, which ignore_index leaves out of the loss")
-    # PIL's class of images has the same name as torchvision's.
-    for name in ("Image", "Tensor", "others"):
-        if name in by_name:
-            return by_name[name]
-    raise OptionError("fill: it has no value for images; give one for tv_tensors.Image, or as \"others\"")
+    return _by_kind("fill", fill)
 
 
 _CONVERT: dict[str, Any] = {
@@ -129,7 +181,7 @@ _CONVERT: dict[str, Any] = {
     "ColorJitter": lambda t: [
         T.ColorJitter(t.brightness or 0, t.contrast or 0, t.saturation or 0, (0 if t.hue is None else t.hue))
     ],
-    "ConvertImageDtype": _to_float_dtype,
+    "ConvertImageDtype": _to_bytes_or_float,
     "GaussianBlur": lambda t: [T.GaussianBlur(list(t.kernel_size), list(t.sigma))],
     "GaussianNoise": lambda t: [T.GaussianNoise(t.mean, t.sigma, t.clip)],
     "Grayscale": lambda t: [T.Grayscale(t.num_output_channels)],
@@ -140,6 +192,7 @@ _CONVERT: dict[str, Any] = {
         T.ToTensor(),
         T.Normalize(list(t.mean), list(t.std)),
     ],
+    "Identity": lambda t: [],
     "Normalize": lambda t: [T.Normalize(list(t.mean), list(t.std))],
     "PILToTensor": lambda t: [],
     "Pad": lambda t: [T.Pad(t.padding, _fill(t), t.padding_mode)],
@@ -188,7 +241,7 @@ _CONVERT: dict[str, Any] = {
     "ScaleJitter": lambda t: [
         T.ScaleJitter(t.target_size, t.scale_range, t.interpolation, t.antialias)
     ],
-    "ToDtype": _to_float_dtype,
+    "ToDtype": _to_bytes_or_float,
     "ToImage": lambda t: [],
     "ToPureTensor": lambda t: [],
     "ToTensor": lambda t: [T.ToTensor()],
