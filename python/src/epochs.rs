@@ -4,6 +4,7 @@
 //!  set_epoch, resume ──► next ──begin──► running ──its end, or stop──► next = the epoch behind it
 //! ```
 
+use std::collections::HashSet;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) struct Epochs {
     /// Bad images after the last batch of the iteration that reached its end.
     unreported: Vec<BadImage>,
     closed: bool,
+    /// Iterations that had batches left when another one began, and that somebody still has.
+    superseded: HashSet<u64>,
 }
 
 /// Why there is no batch.
@@ -34,6 +37,8 @@ pub(crate) enum Stopped {
     Pending,
     /// The iteration was ended by another call.
     Ended,
+    /// Another iteration has begun since.
+    Superseded,
     /// The loader was closed.
     Closed,
 }
@@ -50,6 +55,7 @@ impl Epochs {
             taken: false,
             unreported: Vec::new(),
             closed: false,
+            superseded: HashSet::new(),
         }
     }
 
@@ -63,8 +69,12 @@ impl Epochs {
         self.running.is_some() && self.stand.batch < feed.loader().batches_per_epoch() as u64
     }
 
-    /// Begins the next epoch, or the rest of it. Returns the number of the iteration.
+    /// Begins the next epoch, or the rest of it, and ends the current iteration. Returns the number of the iteration.
     pub(crate) fn begin(&mut self, feed: &Feed) -> Result<u64, LoaderError> {
+        if self.is_running(feed) {
+            self.superseded.insert(self.begun);
+        }
+        self.stop();
         self.running = Some(feed.resume(self.next.clone())?);
         self.stand = self.next.clone();
         self.next = feed.loader().start_of(self.stand.epoch + 1);
@@ -81,6 +91,9 @@ impl Epochs {
     ) -> Result<Option<Result<Fed, GpuError>>, Stopped> {
         if self.closed {
             return Err(Stopped::Closed);
+        }
+        if self.superseded.contains(&iteration) {
+            return Err(Stopped::Superseded);
         }
         if self.begun != iteration {
             return Err(Stopped::Ended);
@@ -115,6 +128,7 @@ impl Epochs {
 
     /// Ends an iteration, if it is the current one.
     pub(crate) fn end(&mut self, iteration: u64) {
+        self.superseded.remove(&iteration);
         if self.begun == iteration {
             self.stop();
         }

@@ -281,18 +281,12 @@ impl Loader {
         bad.map(|bad| (bad.sample, bad.name, bad.reason)).collect()
     }
 
-    /// Begins the next epoch.
+    /// Begins the next epoch, and ends the iteration that is running.
     fn begin(&self, py: Python<'_>) -> PyResult<Iteration> {
         let core = &self.core;
-        let begun = core.with(py, |epochs| {
-            match (epochs.is_closed(), epochs.is_running(&core.feed)) {
-                (true, _) => Err("the loader is closed; make a new one"),
-                (_, true) => Err(
-                    "an iteration of this loader is going on, and it has only one at a time; \
-                 finish it, end it with stop(), or make a second loader",
-                ),
-                _ => Ok(epochs.begin(&core.feed)),
-            }
+        let begun = core.with(py, |epochs| match epochs.is_closed() {
+            true => Err("the loader is closed; make a new one"),
+            false => Ok(epochs.begin(&core.feed)),
         })?;
         let number = begun.map_err(UsageError::new_err)?.raise()?;
         Ok(Iteration {
@@ -407,6 +401,12 @@ impl Iteration {
                 Ok(next) => break next.transpose().raise()?,
                 Err(Stopped::Pending) => py.check_signals()?,
                 Err(Stopped::Ended) => return Ok(None),
+                Err(Stopped::Superseded) => {
+                    return Err(UsageError::new_err(
+                        "another iteration of this loader has begun, which ended this one: it has one at a time; make a second \
+                         loader for two at once",
+                    ));
+                }
                 Err(Stopped::Closed) => {
                     return Err(UsageError::new_err("the loader was closed during this iteration"));
                 }

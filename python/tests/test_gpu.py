@@ -228,11 +228,12 @@ def test_leaving_a_loop_and_closing(device, pictures):
             break
     batches = iter(loader)
     next(batches)
-    with pytest.raises(stokehold.UsageError, match="only one at a time"):
-        iter(loader)
+    again = iter(loader)
+    with pytest.raises(stokehold.UsageError, match="another iteration"):
+        next(batches)
     loader.close()
     with pytest.raises(stokehold.UsageError, match="closed during this iteration"):
-        next(batches)
+        next(again)
 
 
 def test_ctrl_c_ends_the_wait_for_a_batch(device, pictures, tmp_path):

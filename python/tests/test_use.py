@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -101,10 +102,13 @@ def test_one_iteration_at_a_time(folder):
     loader = stokehold.Loader(folder, CROP, batch_size=4)
     first = iter(loader)
     next(first)
-    with pytest.raises(stokehold.UsageError, match="an iteration of this loader is going on.*stop()"):
-        iter(loader)
     with pytest.raises(RuntimeError, match="is going on"):
         loader.load_state_dict(loader.state_dict())
+    # A look at one batch, whose iterator stays: in a notebook its name, or the traceback of an interrupted cell.
+    assert len(epoch(loader)) == 10
+    for _ in range(2):
+        with pytest.raises(stokehold.UsageError, match="another iteration of this loader has begun.*make a second loader"):
+            next(first)
     del first
     assert len(epoch(loader)) == 10
     second = iter(loader)
@@ -291,3 +295,26 @@ def test_help_reads(capsys):
     assert "(N, 3, H, W)" in text and "state_dict" in text and "_core" not in text
     help(T.RandomResizedCrop)
     assert "range of the crop's share of the area" in capsys.readouterr().out
+
+
+@needs_torch
+def test_ranks_that_each_load_everything_are_told(folder, tmp_path):
+    import torch
+
+    loader = stokehold.Loader(folder, CROP, batch_size=4)
+    ranks = torch.multiprocessing.spawn(_rank, (str(folder), str(tmp_path / "store")), nprocs=2, join=False)
+    while not ranks.join():
+        pass
+    assert len(epoch(loader)) == 10
+
+
+def _rank(rank, folder, store):
+    import torch
+
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2)
+    with pytest.warns(RuntimeWarning, match="2 ranks, and each loads all images"):
+        assert len(epoch(stokehold.Loader(folder, CROP, batch_size=4))) == 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(epoch(stokehold.Loader(folder, CROP, batch_size=4, rank=rank, world_size=2))) == 5
+    torch.distributed.destroy_process_group()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -99,7 +100,7 @@ class Loader:
     Raises:
         OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).
         DataError: the data cannot be found or listed; while iterating, an image is bad (an ``OSError``).
-        UsageError: used after ``close``, iterated twice at once, or used in a fork (a ``RuntimeError``).
+        UsageError: used after ``close``, iterated on after another iteration began, or used in a fork (a ``RuntimeError``).
     """
 
     def __init__(
@@ -158,6 +159,8 @@ class Loader:
         self._batch_transform = batch_transform
         self._transform_seconds = 0.0
         self._seed = seed
+        self._world_size = world_size
+        self._warned_of_ranks = False
         self._core = _stokehold.Loader(
             self._source,
             self._pipeline,
@@ -197,10 +200,25 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Starts an epoch: the one that ``set_epoch`` said, the rest of the one that ``load_state_dict`` said, else the next.
 
-        Raises:
-            UsageError: an iteration is going on already.
+        It ends the iteration that is running, whose next batch is a ``UsageError``: a loader has one at a time.
         """
+        self._warn_of_ranks()
         return Batches(self, self._core.begin())
+
+    def _warn_of_ranks(self) -> None:
+        """A process group of several ranks of which each would load everything."""
+        torch = sys.modules.get("torch")
+        ranks = getattr(torch, "distributed", None)
+        if self._world_size > 1 or self._warned_of_ranks or ranks is None or not ranks.is_available() or not ranks.is_initialized():
+            return
+        if ranks.get_world_size() > 1:
+            self._warned_of_ranks = True
+            warnings.warn(
+                f"torch.distributed has {ranks.get_world_size()} ranks, and each loads all images of this loader; to deal them out, "
+                "give it rank= and world_size=",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     @property
     def epoch(self) -> int:
