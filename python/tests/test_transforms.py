@@ -319,6 +319,23 @@ def test_what_only_v2_has_is_converted():
 
 
 @needs_torchvision
+def test_a_mirrored_border_may_be_wider_than_the_image(tmp_path):
+    from PIL import Image
+    from torchvision import transforms as V
+
+    for height, width in [(4, 4), (1, 5), (3, 1), (1, 1)]:
+        path = tmp_path / f"{height}x{width}.png"
+        write_png(path, picture(height, height, width))
+        for mode in ("reflect", "symmetric", "edge"):
+            theirs = np.asarray(V.CenterCrop(20)(V.Pad([10, 17, 12, 9], padding_mode=mode)(Image.open(path).convert("RGB"))))
+            ours = T.Compose([T.Pad([10, 17, 12, 9], padding_mode=mode), T.CenterCrop(20), T.ToTensor()])
+            for executor in ("per-op", "fused"):
+                loader = stokehold.Loader([(path, 0)], ours, batch_size=1, dtype="uint8", bad_images="error", executor=executor)
+                ((images, _),) = loader
+                assert (plain(images)[0].transpose(1, 2, 0) == theirs).all(), (height, width, mode, executor)
+
+
+@needs_torchvision
 def test_conversions_that_change_nothing_are_left_out():
     """The pipelines that v2's documents show, and their variants."""
     import torch

@@ -94,21 +94,8 @@ impl Steps {
     }
 
     fn pad(&mut self, sides: [u32; 4], fill: Fill, mode: PaddingMode) -> Result<(), ImageError> {
-        let [left, top, right, bottom] = sides;
         if sides == [0; 4] {
             return Ok(());
-        }
-        // numpy would repeat the reflection; a border wider than the image is a mistake more often than a wish.
-        let reach = match mode {
-            PaddingMode::Reflect => (self.width - 1, self.height - 1),
-            PaddingMode::Symmetric => (self.width, self.height),
-            _ => (u32::MAX, u32::MAX),
-        };
-        if left.max(right) > reach.0 || top.max(bottom) > reach.1 {
-            return Err(ImageError::DoesNotFit(format!(
-                "a border of {left}, {top}, {right}, {bottom} pixels (left, top, right, bottom) cannot mirror an image of {}x{}",
-                self.width, self.height
-            )));
         }
         self.push(Step::Pad { sides, fill, mode })
     }

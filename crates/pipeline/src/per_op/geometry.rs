@@ -62,12 +62,18 @@ pub(crate) fn source_index(at: i64, size: u32, mode: PaddingMode) -> Option<usiz
     let index = match mode {
         PaddingMode::Constant => return None,
         PaddingMode::Edge => at.clamp(0, size - 1),
-        PaddingMode::Reflect if at < 0 => -at,
-        PaddingMode::Reflect => 2 * (size - 1) - at,
-        PaddingMode::Symmetric if at < 0 => -1 - at,
-        PaddingMode::Symmetric => 2 * size - 1 - at,
+        // As numpy's: a border wider than the image mirrors the mirrored image again.
+        PaddingMode::Reflect => {
+            let period = (2 * (size - 1)).max(1);
+            let at = at.rem_euclid(period);
+            at.min(period - at)
+        }
+        PaddingMode::Symmetric => {
+            let at = at.rem_euclid(2 * size);
+            at.min(2 * size - 1 - at)
+        }
     };
-    // A border that mirrors is never wider than the image: the draw has checked it.
+    // One pixel reflects to itself.
     Some(index.clamp(0, size - 1) as usize)
 }
 
