@@ -3,6 +3,7 @@
 //! Every file becomes RGB, as with `PIL.Image.open(..).convert("RGB")`: grey is repeated, a palette is looked
 //! up, alpha is dropped, CMYK is converted. Of 16-bit channels the high byte is used.
 
+use crate::content;
 use crate::draw::check_sides;
 use crate::error::ImageError;
 use crate::image::RgbImage;
@@ -246,8 +247,7 @@ fn format(bytes: &[u8]) -> Result<Format, ImageError> {
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
         return Ok(Format::WebP);
     }
-    let first: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02X}")).collect();
-    Err(ImageError::UnknownFormat(first.join(" ")))
+    Err(ImageError::UnknownFormat(content::described(bytes)))
 }
 
 fn png_reader(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, ImageError> {

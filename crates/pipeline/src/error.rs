@@ -71,8 +71,8 @@ pub enum ImageError {
     /// The file is empty.
     #[error("the file is empty (0 bytes)")]
     Empty,
-    /// Neither JPEG nor PNG nor WebP.
-    #[error("not an image: the content is neither JPEG, PNG nor WebP (it begins with {0})")]
+    /// Neither JPEG nor PNG nor WebP; what it is instead.
+    #[error("not an image: the content is neither JPEG, PNG nor WebP, {0}")]
     UnknownFormat(String),
     /// A JPEG that does not decode.
     #[error(transparent)]

@@ -29,6 +29,7 @@
 //! ```
 
 mod augment;
+mod content;
 mod decode;
 mod draw;
 mod error;

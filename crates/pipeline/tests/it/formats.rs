@@ -123,10 +123,55 @@ fn broken_files_say_what_is_wrong() {
     );
     let said = |bytes: &[u8]| decode(bytes, &options).unwrap_err().to_string();
     assert_eq!(said(b""), "the file is empty (0 bytes)");
-    assert_eq!(
-        said(b"<html>not found</html>"),
-        "not an image: the content is neither JPEG, PNG nor WebP (it begins with 3C 68 74 6D 6C 3E 6E 6F)"
-    );
+    for (bytes, what) in [
+        (
+            &b"<html>not found</html>"[..],
+            "but an HTML page, as a failed download leaves it",
+        ),
+        (
+            b"\n <!DOCTYPE HTML><p>404",
+            "but an HTML page, as a failed download leaves it",
+        ),
+        (
+            b"\x1F\x8B\x08\0\0",
+            "but compressed by gzip; decompress it (gzip -d)",
+        ),
+        (b"GIF89a\x01\0", "but GIF; convert it to PNG"),
+        (b"\0\0\0\x20ftypavif\0\0", "but AVIF; convert it to JPEG or PNG"),
+        (
+            b"\0\0\0\x18ftypheic\0\0",
+            "but HEIC, as phones write it; convert it to JPEG or PNG",
+        ),
+        (b"\0\0\0\x20ftypisom\0\0", "but a video (MP4 or QuickTime)"),
+        (
+            b"{\"error\":\"forbidden\"}",
+            "but JSON, as a server answers that refuses a download",
+        ),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\n",
+            "but a pointer of Git LFS; get the file (git lfs pull)",
+        ),
+        (
+            b"\0\x05\x16\x07\0\x02\0\0",
+            "but metadata that macOS keeps in a file of its own (AppleDouble); delete it",
+        ),
+        (
+            b"P6\n2 2\n255\n\x80\x80",
+            "but a portable pixmap (PPM, PGM or PBM); convert it to PNG",
+        ),
+        (&[0; 5000], "but only zeros, as an interrupted copy leaves them"),
+        ("h\u{e4}slich\nund mehr".as_bytes(), "but text: \"h\u{e4}slich\""),
+        (
+            b"\x80\x01ab\xFF\0\0\0\x07",
+            "(it begins with 80 01 61 62 FF 00 00 00)",
+        ),
+        (b"a\0\x01", "(it begins with 61 00 01)"),
+    ] {
+        assert_eq!(
+            said(bytes),
+            format!("not an image: the content is neither JPEG, PNG nor WebP, {what}")
+        );
+    }
     for cut in [10, 30, whole.len() / 2, whole.len() - 20] {
         assert!(
             said(&whole[..cut]).starts_with("PNG: "),
