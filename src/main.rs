@@ -96,6 +96,8 @@ enum Command {
 
 fn main() -> ExitCode {
     interrupt::survive_limits();
+    #[cfg(feature = "full")]
+    stokehold_objects::register();
     let cli = Cli::parse();
     if let Err(error) = log::start(cli.verbose) {
         return failure::report(&error);

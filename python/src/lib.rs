@@ -3,7 +3,7 @@
 //! ```text
 //!  stokehold (Python: names, signatures, torch and NumPy)
 //!      └── stokehold._stokehold (this crate: types, the GIL, signals)
-//!              └── stokehold-loader, -gpu, -pipeline, -storage, -profile (everything else)
+//!              └── stokehold-loader, -gpu, -pipeline, -storage, -objects, -profile (everything else)
 //! ```
 //!
 //! This crate makes no decisions. A class of this module wraps one value of the crates below and converts
@@ -48,6 +48,7 @@ mod _stokehold {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        stokehold_objects::register();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -55,8 +55,8 @@
 //! and one that is missing, broken or of another size makes its image a bad one.
 //!
 //! What the ordinary case needs of `stokehold-storage` and `stokehold-pipeline` is re-exported: a program
-//! that opens a [`Dataset`] and takes a [`Pipeline`] needs this crate alone. The feature `buckets` lets
-//! [`Dataset::open`] take data sets in buckets.
+//! that opens a [`Dataset`] and takes a [`Pipeline`] needs this crate alone. [`Dataset::open`] takes data sets in buckets, too,
+//! once the program has called `stokehold_objects::register`.
 
 mod address;
 mod batch;

@@ -14,50 +14,15 @@ use tokio::task::JoinHandle;
 use crate::options::{Opening, Options};
 use crate::runtime::{block_on, prepare, spawn};
 use crate::secrets::Secrets;
-use crate::{Cause, Location, ObjectError, Scheme};
+use crate::{Cause, Location, Object, ObjectError, Scheme};
 
-/// An object of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Object {
-    /// Its name below the place.
-    pub key: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// The server's identifier of this version, if it has one.
-    pub etag: Option<String>,
-    /// When it was last changed, unix seconds.
-    pub modified: i64,
-}
-
-impl Object {
-    /// Whether an answer is of this version.
-    fn is(&self, answer: &ObjectMeta) -> bool {
-        self.is_same(
-            answer.size,
-            answer.e_tag.as_deref(),
-            answer.last_modified.timestamp(),
-        )
-    }
-
-    /// Whether another answer about an object of this name is of the same version: by the ETags, or, if one has
-    /// none, by the times of the last change, which servers give in seconds; and by the sizes.
-    pub fn is_version_of(&self, other: &Self) -> bool {
-        self.is_same(other.size, other.etag.as_deref(), other.modified)
-    }
-
-    /// Whether an answer of this size and with this ETag is of this version; without an ETag the size decides.
-    pub fn is_of(&self, size: u64, etag: Option<&str>) -> bool {
-        self.is_same(size, etag, self.modified)
-    }
-
-    fn is_same(&self, size: u64, etag: Option<&str>, modified: i64) -> bool {
-        // Azure's lists leave out the quotes that its answers have.
-        let bare = |etag: &str| etag.trim_start_matches("W/").trim_matches('"').to_owned();
-        let same = match (self.etag.as_deref(), etag) {
-            (Some(listed), Some(now)) => bare(listed) == bare(now),
-            _ => self.modified == modified,
-        };
-        same && self.size == size
+/// An object of this name, as an answer describes it.
+pub(crate) fn described(key: String, meta: ObjectMeta) -> Object {
+    Object {
+        key,
+        size: meta.size,
+        etag: meta.e_tag,
+        modified: meta.last_modified.timestamp(),
     }
 }
 
@@ -174,12 +139,7 @@ impl Bucket {
                         None => meta.location.as_ref().to_owned(),
                     };
                     // A prefix may be an object itself: a folder's marker.
-                    Ok((!key.is_empty()).then_some(Object {
-                        key,
-                        size: meta.size,
-                        etag: meta.e_tag,
-                        modified: meta.last_modified.timestamp(),
-                    }))
+                    Ok((!key.is_empty()).then(|| described(key, meta)))
                 })
                 .try_collect::<Vec<_>>()
                 .await
@@ -340,7 +300,8 @@ impl Inner {
         let got = self.request(key, range).await?;
         let length = got.range.end - got.range.start;
         let wrong = |cause, reason: String| Err(ObjectError::new(self.location.uri(key), cause, reason));
-        if expected.is_some_and(|object| !object.is(&got.meta)) {
+        if expected.is_some_and(|object| !object.is_version_of(&described(key.to_owned(), got.meta.clone())))
+        {
             return wrong(
                 Cause::Changed,
                 "it was written anew since it was listed".to_owned(),

@@ -4,6 +4,7 @@
 use futures_util::TryStreamExt;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 
+use crate::bucket::described;
 use crate::runtime::block_on;
 use crate::{Bucket, Cause, Object, ObjectError, Scheme};
 
@@ -32,17 +33,11 @@ impl Bucket {
             let _permit = inner.permit().await;
             match inner.store.head(&inner.path(key)?).await {
                 Ok(found) => {
-                    let object = Object {
-                        key: key.to_owned(),
-                        size: found.size,
-                        etag: found.e_tag.clone(),
-                        modified: found.last_modified.timestamp(),
-                    };
                     let version = Version(UpdateVersion {
-                        e_tag: found.e_tag,
-                        version: found.version,
+                        e_tag: found.e_tag.clone(),
+                        version: found.version.clone(),
                     });
-                    Ok(Some((object, version)))
+                    Ok(Some((described(key.to_owned(), found), version)))
                 }
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(inner.error(key, &error)),

@@ -22,6 +22,8 @@
 //! without credentials, `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` puts the bucket into the host name. Google's
 //! and Azure's variables are `GOOGLE_*` and `AZURE_*`.
 //!
+//! A program that calls [`register`] can open data sets of `stokehold-storage` in buckets, too.
+//!
 //! A [`Service`] is another of AWS's services, for the crates that know its requests; it has the same credentials.
 //!
 //! ```
@@ -39,6 +41,7 @@
 mod aws;
 mod bucket;
 mod copy;
+mod data;
 mod error;
 mod guarded;
 mod location;
@@ -48,13 +51,15 @@ mod secrets;
 mod service;
 mod upload;
 
-pub use bucket::{Begun, Bucket, Fetch, Object, Part, Traffic, traffic};
+pub use bucket::{Begun, Bucket, Fetch, Part, Traffic, traffic};
 pub use copy::Copied;
+pub use data::register;
 pub use error::{Cause, ObjectError};
 pub use guarded::Version;
 pub use location::{Location, Scheme};
 pub use options::Options;
 pub use service::{Answer, Api, Service, Unanswered};
+pub use stokehold_storage::Object;
 pub use upload::Upload;
 
 /// The examples of README.md, as tests.

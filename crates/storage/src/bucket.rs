@@ -8,12 +8,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use stokehold_objects::{Bucket, Cause, Fetch, Location, Object, ObjectError};
-
+use crate::buckets::{Fetch, Object, Place, buckets};
 use crate::folder::is_image_name;
 use crate::shard::{Manifest, Ranges, ShardFolder};
 use crate::{ImageFolder, Images, Sample, SampleBytes, Source, StorageError};
@@ -42,20 +42,20 @@ impl Remote {
         let Some(uri) = stokehold_base::uri::remote(path) else {
             return Ok(None);
         };
-        Self::list(Bucket::open(uri)?).map(Some)
+        Self::list(buckets(uri)?.open(uri)?).map(Some)
     }
 
     /// Lists an opened place.
     ///
     /// # Errors
     /// The list cannot be fetched, or is empty.
-    pub fn list(bucket: Bucket) -> Result<Self, StorageError> {
-        let objects = bucket.list()?;
-        let uri = PathBuf::from(bucket.location().to_string().trim_end_matches('/'));
+    pub fn list(place: Box<dyn Place>) -> Result<Self, StorageError> {
+        let objects = place.list()?;
+        let uri = PathBuf::from(place.uri().trim_end_matches('/'));
         if objects.is_empty() {
             return Err(StorageError::Missing { path: uri });
         }
-        let ahead = Arc::new(Ahead::new(bucket));
+        let ahead = Arc::new(Ahead::new(place));
         let objects = objects.into();
         Ok(Self { uri, ahead, objects })
     }
@@ -81,7 +81,7 @@ impl Remote {
             return Ok(None);
         }
         let mut bytes = Vec::new();
-        self.ahead.bucket.fetch(Manifest::FILE, &mut bytes)?;
+        self.ahead.place.fetch(Manifest::FILE, None, &mut bytes)?;
         let manifest = Manifest::parse(&bytes).map_err(|reason| StorageError::Prepared {
             path: self.uri.join(Manifest::FILE),
             reason,
@@ -398,18 +398,13 @@ impl Objects {
     }
 
     fn piece(&self, uri: &str) -> Result<(Arc<Ahead>, Piece), StorageError> {
-        let object = Location::parse(uri)?;
-        let key = object.prefix.clone();
-        let place = Location {
-            prefix: String::new(),
-            ..object
-        };
-        let place = place.to_string();
+        let buckets = buckets(uri)?;
+        let (place, key) = buckets.split(uri)?;
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = match open.get(&place) {
             Some(bucket) => Arc::clone(bucket),
             None => {
-                let bucket = Arc::new(Ahead::new(Bucket::open(&place)?));
+                let bucket = Arc::new(Ahead::new(buckets.open(&place)?));
                 open.insert(place, Arc::clone(&bucket));
                 bucket
             }
@@ -430,7 +425,7 @@ impl ObjectRanges {
     fn piece(&self, offset: u64, length: u64) -> Piece {
         Piece {
             key: self.key.clone(),
-            range: Some((offset, offset.saturating_add(length))),
+            range: Some(offset..offset.saturating_add(length)),
         }
     }
 }
@@ -447,19 +442,12 @@ impl Ranges for ObjectRanges {
         let piece = self.piece(offset, into.len() as u64);
         if self
             .size
-            .is_none_or(|size| piece.range.is_none_or(|(_, end)| end > size))
+            .is_none_or(|size| piece.range.as_ref().is_none_or(|range| range.end > size))
         {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut bytes = Vec::new();
-        self.ahead.take(piece, &mut bytes).map_err(|error| {
-            let kind = match error.cause {
-                Cause::NotFound => io::ErrorKind::NotFound,
-                Cause::Denied => io::ErrorKind::PermissionDenied,
-                _ => io::ErrorKind::Other,
-            };
-            io::Error::new(kind, error)
-        })?;
+        self.ahead.take(piece, &mut bytes).map_err(io::Error::other)?;
         into.copy_from_slice(&bytes);
         Ok(())
     }
@@ -477,12 +465,12 @@ impl Ranges for ObjectRanges {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Piece {
     key: String,
-    range: Option<(u64, u64)>,
+    range: Option<Range<u64>>,
 }
 
 /// Requests that were started in advance.
 struct Ahead {
-    bucket: Bucket,
+    place: Box<dyn Place>,
     state: Mutex<State>,
 }
 
@@ -498,13 +486,13 @@ struct State {
 }
 
 impl Ahead {
-    fn new(bucket: Bucket) -> Self {
+    fn new(place: Box<dyn Place>) -> Self {
         let state = State {
             mean: 128e3,
             ..State::default()
         };
         Self {
-            bucket,
+            place,
             state: Mutex::new(state),
         }
     }
@@ -524,11 +512,11 @@ impl Ahead {
         if state.waiting.len() > 2 * REACH {
             state.waiting.pop_front();
         }
-        state.begin(&self.bucket);
+        state.begin(self.place.as_ref());
     }
 
     /// The ETag is that of a whole object.
-    fn take(&self, piece: Piece, into: &mut Vec<u8>) -> Result<Option<String>, ObjectError> {
+    fn take(&self, piece: Piece, into: &mut Vec<u8>) -> Result<Option<String>, StorageError> {
         let begun = {
             let mut state = self.state();
             state.reads += 1;
@@ -536,21 +524,12 @@ impl Ahead {
             if begun.is_none() {
                 state.waiting.retain(|waiting| *waiting != piece);
             }
-            state.begin(&self.bucket);
+            state.begin(self.place.as_ref());
             begun
         };
-        let etag = match (begun, piece.range) {
-            (Some((_, fetch)), _) => {
-                let part = fetch.wait_for_part()?;
-                *into = part.bytes;
-                part.etag
-            }
-            (None, None) => self.bucket.fetch(&piece.key, into)?,
-            (None, Some((from, to))) => {
-                into.resize((to - from) as usize, 0);
-                self.bucket.fetch_range(&piece.key, from, into)?;
-                None
-            }
+        let etag = match begun {
+            Some((_, fetch)) => fetch(into)?,
+            None => self.place.fetch(&piece.key, piece.range, into)?,
         };
         let mut state = self.state();
         state.mean += (into.len() as f64 - state.mean) / 256.0;
@@ -560,7 +539,7 @@ impl Ahead {
 
 impl State {
     /// Starts waiting requests, as far as there is memory.
-    fn begin(&mut self, bucket: &Bucket) {
+    fn begin(&mut self, place: &dyn Place) {
         let is_full = |state: &Self| {
             state.begun.len() >= REACH || state.begun.len() as f64 * state.mean.max(1.0) >= BUDGET
         };
@@ -571,9 +550,8 @@ impl State {
         while !is_full(self)
             && let Some(piece) = self.waiting.pop_front()
         {
-            let range = piece.range.map(|(from, to)| from..to);
             // If it cannot be started, the read itself fetches it, or fails.
-            if let Ok(fetch) = bucket.begin(&piece.key, range) {
+            if let Ok(fetch) = place.begin(&piece.key, piece.range.clone()) {
                 self.begun.insert(piece, (self.reads, fetch));
             }
         }

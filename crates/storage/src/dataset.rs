@@ -10,7 +10,7 @@ use stokehold_base::random::mix;
 use crate::bucket::Remote;
 use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
-use crate::{ImageFolder, Images, PixelClasses, Source, StorageError};
+use crate::{ImageFolder, Images, PixelClasses, Place, Source, StorageError};
 
 /// The images to train on and the images to validate with.
 ///
@@ -39,8 +39,8 @@ pub struct ValSplit {
 }
 
 impl Dataset {
-    /// Opens a data set's folder, or the same in a bucket: `s3://bucket/prefix` and other URIs that
-    /// [`stokehold_objects::Bucket`] opens.
+    /// Opens a data set's folder, or the same in a bucket: `s3://bucket/prefix` and other URIs, if
+    /// [`open_buckets_with`](crate::open_buckets_with) was called before.
     ///
     /// * A folder made by `stokehold prepare` equals its original: the same classes, samples, order and
     ///   splits.
@@ -100,13 +100,12 @@ impl Dataset {
     ///
     /// # Errors
     /// As [`Dataset::open`].
-    #[cfg(feature = "buckets")]
     pub fn open_bucket(
-        bucket: stokehold_objects::Bucket,
+        place: Box<dyn Place>,
         val_split: Option<f64>,
         seed: u64,
     ) -> Result<Self, StorageError> {
-        Self::of_remote(&Remote::list(bucket)?, val_split, seed)
+        Self::of_remote(&Remote::list(place)?, val_split, seed)
     }
 
     /// Keeps at most `max_images` training images, balanced over the classes as [`Images::limit`] does, and

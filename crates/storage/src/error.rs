@@ -4,8 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use stokehold_base::fault::Fault;
-#[cfg(feature = "buckets")]
-use stokehold_objects::ObjectError;
 
 use crate::shard::Damage;
 
@@ -263,12 +261,16 @@ pub enum StorageError {
         damage: Damage,
     },
     /// An object of a bucket could not be fetched.
-    #[cfg(feature = "buckets")]
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    /// The data set lies in a bucket, and this program was built without them.
+    #[error("{error}")]
+    Object {
+        /// The object or place.
+        uri: String,
+        /// What the implementation of buckets says, with the URI at its beginning.
+        error: Box<dyn Fault + Send + Sync>,
+    },
+    /// The data set lies in a bucket, and nobody has called [`open_buckets_with`](crate::open_buckets_with).
     #[error(
-        "{uri}: this program was built without buckets; build it with the feature `buckets` of stokehold-storage"
+        "{uri}: this program was built without buckets; build one that calls `stokehold_objects::register`"
     )]
     NoBuckets {
         /// The data set's URI.
@@ -298,8 +300,7 @@ impl StorageError {
                 .strip_prefix(&format!("{}: ", path.display()))
                 .map(str::to_owned)
                 .unwrap_or(message),
-            #[cfg(feature = "buckets")]
-            Self::Object(ObjectError { uri, .. }) => message
+            Self::Object { uri, .. } => message
                 .strip_prefix(&format!("{uri}: "))
                 .map(str::to_owned)
                 .unwrap_or(message),
@@ -311,8 +312,7 @@ impl StorageError {
 impl Fault for StorageError {
     fn is_input(&self) -> bool {
         match self {
-            #[cfg(feature = "buckets")]
-            Self::Object(error) => error.is_input(),
+            Self::Object { error, .. } => error.is_input(),
             _ => true,
         }
     }

@@ -19,7 +19,7 @@
 //!
 //! [`BucketFolder`] is the folder in a bucket: the same list at `s3://bucket/prefix`, whose objects are
 //! fetched in advance in the order that the loader announces. Shards in buckets are read by ranges in the
-//! same way. [`ImageList`] is a list of files from the caller, and [`Joined`] several sources one after the
+//! same way. A program that reads buckets says once what opens them ([`open_buckets_with`]). [`ImageList`] is a list of files from the caller, and [`Joined`] several sources one after the
 //! other.
 //!
 //! [`PairFolder`] has an image and a mask for each sample: the class of every pixel, of which [`PixelClasses`] has the
@@ -29,11 +29,8 @@
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`,
 //! split off one tree, or prepared. [`SlowSource`] adds latency to any source, as a network does.
 
-#[cfg(feature = "buckets")]
 mod bucket;
-#[cfg(not(feature = "buckets"))]
-#[path = "no_bucket.rs"]
-mod bucket;
+mod buckets;
 mod class_table;
 mod dataset;
 mod error;
@@ -49,6 +46,7 @@ mod slow;
 mod source;
 
 pub use bucket::BucketFolder;
+pub use buckets::{Buckets, Fetch, Object, Place, open_buckets_with};
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample, is_image_name};

@@ -22,7 +22,7 @@ fn bucket(server: &Server, uri: &str) -> Bucket {
 }
 
 fn open(server: &Server, uri: &str, val_split: Option<f64>) -> Result<Dataset, StorageError> {
-    Dataset::open_bucket(bucket(server, uri), val_split, 7)
+    Dataset::open_bucket(Box::new(bucket(server, uri)), val_split, 7)
 }
 
 fn contents(images: &Images) -> Vec<(Vec<u8>, u32, Vec<u8>)> {
