@@ -97,7 +97,10 @@ enum Command {
 fn main() -> ExitCode {
     interrupt::survive_limits();
     #[cfg(feature = "full")]
-    stokehold_objects::register();
+    {
+        stokehold_objects::register();
+        stokehold_train::connect_servers_with(servers::connect);
+    }
     let cli = Cli::parse();
     if let Err(error) = log::start(cli.verbose) {
         return failure::report(&error);

@@ -1,4 +1,4 @@
-//! Servers that make the batches of `bench loader`.
+//! Servers that make the batches of a training, or of `bench loader`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -32,6 +32,28 @@ pub fn of(
         let servers = Servers::connect(&addresses, part.clone(), stokehold_remote::token()?)?;
         Ok(Arc::new(servers.with_local(workers)))
     }))
+}
+
+/// Connects a run to its servers.
+#[cfg(feature = "full")]
+pub fn connect(
+    config: &stokehold_train::TrainConfig,
+    images: &Images,
+) -> Result<Arc<dyn Elsewhere>, Box<dyn stokehold_base::fault::Fault + Send + Sync>> {
+    use stokehold_remote::{DataPart, Part, RemoteError, Servers};
+
+    let data = DataPart {
+        val_split: config.val_split,
+        split_seed: config.seed,
+        max_images: config.max_images,
+        ..DataPart::of(images, Part::Train)
+    };
+    let connected =
+        stokehold_remote::token().and_then(|token| Servers::connect(&config.servers, data, token));
+    match connected {
+        Ok(servers) => Ok(Arc::new(servers.with_local(config.workers))),
+        Err(error) => Err(Box::<RemoteError>::new(error)),
+    }
 }
 
 #[cfg(not(feature = "full"))]

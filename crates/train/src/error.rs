@@ -57,11 +57,12 @@ pub enum TrainError {
     #[error(transparent)]
     Loader(#[from] LoaderError),
     /// No server of batches can be used.
-    #[cfg(feature = "servers")]
-    #[error(transparent)]
-    Remote(#[from] stokehold_remote::RemoteError),
-    /// Servers were named, and this build connects to none.
-    #[error("{address}: this build takes no batches from servers; build it with the feature `servers`")]
+    #[error("{0}")]
+    Servers(Box<dyn Fault + Send + Sync>),
+    /// Servers were named, and nobody has called [`connect_servers_with`](crate::connect_servers_with).
+    #[error(
+        "{address}: this program takes no batches from servers; build one that calls `stokehold_train::connect_servers_with`"
+    )]
     NoServers {
         /// The first of the servers.
         address: Address,
@@ -246,8 +247,7 @@ impl Fault for TrainError {
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
             Self::Loader(error) | Self::Validation(error) => error.is_input(),
-            #[cfg(feature = "servers")]
-            Self::Remote(error) => error.is_input(),
+            Self::Servers(error) => error.is_input(),
             Self::NoServers { .. } => true,
             Self::Cache(error) => error.is_input(),
             Self::Ranks(error) => {

@@ -72,10 +72,6 @@ pub mod progress;
 pub mod run;
 pub mod sampling;
 pub mod schedule;
-#[cfg(feature = "servers")]
-mod servers;
-#[cfg(not(feature = "servers"))]
-#[path = "no_servers.rs"]
 mod servers;
 mod stage;
 mod steps;
@@ -98,6 +94,7 @@ pub use fit::{fit, fit_on, resume, resume_on};
 pub use observer::{Event, Observer};
 pub use pixels::ClassWeights;
 pub use precision::{LossScale, Precision, UnknownPrecision};
+pub use servers::{Connect, connect_servers_with};
 pub use stage::Stage;
 pub use steps::{StepTotals, Steps};
 pub use stokehold_profile::ranks::{RankTimes, RanksSummary, Straggler};

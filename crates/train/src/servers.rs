@@ -1,21 +1,26 @@
-//! Servers that make the training batches.
+//! Servers that make the training batches. Whoever speaks to them tells [`connect_servers_with`] once, so this crate has no TLS.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use stokehold_base::fault::Fault;
 use stokehold_loader::Elsewhere;
-use stokehold_remote::{DataPart, Part, Servers};
 use stokehold_storage::Images;
 
 use crate::{TrainConfig, TrainError};
 
-/// Connects to the servers that make the batches of these training images.
+/// Connects to the servers of a configuration, which make the batches of these training images.
+pub type Connect = fn(&TrainConfig, &Images) -> Result<Arc<dyn Elsewhere>, Box<dyn Fault + Send + Sync>>;
+
+static CONNECT: OnceLock<Connect> = OnceLock::new();
+
+/// Says what connects the runs of this process to the servers that their configurations name. The first call counts.
+pub fn connect_servers_with(connect: Connect) {
+    CONNECT.get_or_init(|| connect);
+}
+
 pub(crate) fn connect(config: &TrainConfig, images: &Images) -> Result<Arc<dyn Elsewhere>, TrainError> {
-    let data = DataPart {
-        val_split: config.val_split,
-        split_seed: config.seed,
-        max_images: config.max_images,
-        ..DataPart::of(images, Part::Train)
-    };
-    let servers = Servers::connect(&config.servers, data, stokehold_remote::token()?)?;
-    Ok(Arc::new(servers.with_local(config.workers)))
+    let connect = CONNECT.get().ok_or_else(|| TrainError::NoServers {
+        address: config.servers[0].clone(),
+    })?;
+    connect(config, images).map_err(TrainError::Servers)
 }
