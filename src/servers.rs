@@ -34,13 +34,19 @@ pub fn of(
     }))
 }
 
+#[cfg(not(feature = "full"))]
+pub fn of(addresses: &[Address], _: &Images, _: Option<usize>) -> Result<Connect, Box<dyn Error>> {
+    let address = addresses[0].clone();
+    Err(stokehold_train::TrainError::NoServers { address }.into())
+}
+
 /// Connects a run to its servers.
 #[cfg(feature = "full")]
 pub fn connect(
     config: &stokehold_train::TrainConfig,
     images: &Images,
 ) -> Result<Arc<dyn Elsewhere>, Box<dyn stokehold_base::fault::Fault + Send + Sync>> {
-    use stokehold_remote::{DataPart, Part, RemoteError, Servers};
+    use stokehold_remote::{DataPart, Part, Servers};
 
     let data = DataPart {
         val_split: config.val_split,
@@ -52,12 +58,6 @@ pub fn connect(
         stokehold_remote::token().and_then(|token| Servers::connect(&config.servers, data, token));
     match connected {
         Ok(servers) => Ok(Arc::new(servers.with_local(config.workers))),
-        Err(error) => Err(Box::<RemoteError>::new(error)),
+        Err(error) => Err(Box::new(error)),
     }
-}
-
-#[cfg(not(feature = "full"))]
-pub fn of(addresses: &[Address], _: &Images, _: Option<usize>) -> Result<Connect, Box<dyn Error>> {
-    let address = addresses[0].clone();
-    Err(stokehold_train::TrainError::NoServers { address }.into())
 }

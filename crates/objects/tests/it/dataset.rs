@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use stokehold_base::fault::Fault;
 use stokehold_objects::{Bucket, Options};
 use stokehold_s3_server::Server;
 use stokehold_storage::shard::Ranges;
-use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError};
+use stokehold_storage::{Dataset, ImageList, Images, SampleBytes, Source, StorageError};
 
 use crate::tree::{add, tree};
 
@@ -44,6 +45,22 @@ fn assert_same(there: &Dataset, here: &Dataset) {
     assert_eq!(contents(&there.train), contents(&here.train));
     assert_eq!(there.val.as_ref().map(contents), here.val.as_ref().map(contents));
     assert_eq!(there.split, here.split);
+}
+
+#[test]
+fn a_process_that_registers_buckets_opens_uris() {
+    stokehold_objects::register();
+    let error = Dataset::open("ftp://host/set", None, 7).unwrap_err();
+    assert!(error.to_string().contains("ftp:// is not known"), "{error}");
+    assert!(
+        error.is_input() && !error.reason().contains("ftp://host"),
+        "{}",
+        error.reason()
+    );
+    let mut list = ImageList::default();
+    list.push("ftp://host/1.jpg", 0);
+    let error = list.read(0, &mut SampleBytes::new()).unwrap_err();
+    assert!(error.to_string().contains("ftp:// is not known"), "{error}");
 }
 
 /// Not as classes called images and masks.

@@ -149,3 +149,17 @@ fn limit_keeps_the_share_of_validation() {
     assert_eq!(data.train.counts(), [1, 1, 8, 35]);
     assert_eq!(data.val.unwrap().counts(), [0, 1, 2, 9]);
 }
+
+#[test]
+fn a_bucket_is_refused_where_nobody_registered_any() {
+    let said = [
+        error(Path::new("s3://bucket/set"), None),
+        Images::unlabelled("s3://bucket/set").unwrap_err().to_string(),
+    ];
+    for said in said {
+        assert!(
+            said.starts_with("s3://bucket/set: ") && said.contains("without buckets"),
+            "{said}"
+        );
+    }
+}
