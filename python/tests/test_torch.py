@@ -525,6 +525,33 @@ for loader in (DataLoader(train, 5, shuffle=True, num_workers=1), DataLoader(tra
 """
 
 
+LOADERS = """
+import os, sys, torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms as V
+
+data = datasets.ImageFolder(sys.argv[1], V.Compose([V.Resize((512, 512)), V.ToTensor()]))
+threads, memory = [], []
+for epoch in range(12):
+    loader = DataLoader(data, 37, shuffle=True)
+    images, labels = next(iter(loader))
+    del loader, images
+    threads.append(len(os.listdir("/proc/self/task")))
+    memory.append(int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20)
+# A batch is 116 MB.
+print(threads[-1] - threads[3], memory[-1] - memory[3] < 116)
+"""
+
+
+def test_a_loader_that_is_gone_leaves_nothing(folder, tmp_path):
+    script = tmp_path / "loaders.py"
+    script.write_text(LOADERS)
+    command = [sys.executable, "-m", "stokehold", "run", "--swap-loader", "--", sys.executable, script, folder / "train"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stdout + done.stderr
+    assert done.stderr.count("makes the batches of the DataLoader") == 1
+
+
 def test_a_script_is_served_unchanged(folder, tmp_path):
     """The loader that can be served is, and the other one stays PyTorch's and says why."""
     script = tmp_path / "train.py"
@@ -534,4 +561,4 @@ def test_a_script_is_served_unchanged(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["74 [0, 0, 0, 0, 0] list", "0 [] list"]
     assert "stokehold: makes the batches of the DataLoader over ImageFolder" in done.stderr
-    assert "stays PyTorch's: collate_fn: list" in done.stderr
+    assert "stays PyTorch's: collate_fn: list would not be called" in done.stderr

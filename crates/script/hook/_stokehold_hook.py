@@ -26,6 +26,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 
 #: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `convert`, `gradients`, `steps` and `seconds`,
 #: each if it is wanted.
@@ -44,6 +45,12 @@ GRADIENTS = 50
 RANKS_STEPS = 50
 #: CUDA events that wait to be read.
 EVENTS = 1024
+#: Loaders that are counted each by itself. Of more, one of the same kind is counted with another that is gone.
+LOADERS = 16
+#: Loaders that are counted at all.
+MOST_LOADERS = 256
+#: The share of the program's time that writing the counters may take.
+WRITING = 0.01
 
 
 #: The hook of this process.
@@ -87,6 +94,8 @@ class Hook:
         self.lines = bytearray()
         self.dropped = 0
         self.written = time.time()
+        #: When the counters may be written again.
+        self.next_write = self.written + PERIOD
         self.problems = []
         self.loaders = []
         self.fetching = None
@@ -128,12 +137,16 @@ class Hook:
 
     def flush(self, now, last=False):
         """Sends lines and writes the counters, if it is time."""
-        if not last and now - self.written < PERIOD and len(self.lines) < 16384:
+        due = last or now >= self.next_write
+        if not due and now - self.written < PERIOD and len(self.lines) < 16384:
             return
         self.send(last)
-        if last or now - self.written >= PERIOD:
-            self.written = now
+        if due:
+            begin = time.thread_time()
             self.write()
+            self.next_write = now + max(PERIOD, (time.thread_time() - begin) / WRITING)
+        if due or now - self.written >= PERIOD:
+            self.written = now
 
     def send(self, last=False):
         if not self.lines or self.gone:
@@ -228,10 +241,34 @@ def schedstat(thread):
     """Seconds for which a thread ran, and for which it could run and had no core; zeros where the system does not say."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-            ran, lacked = file.read().split()[:2]
-            return int(ran) / 1e9, int(lacked) / 1e9
+            return seconds(file.read())
     except (OSError, ValueError):
         return 0.0, 0.0
+
+
+def seconds(text):
+    ran, lacked = text.split()[:2]
+    return int(ran) / 1e9, int(lacked) / 1e9
+
+
+class OwnFile(threading.local):
+    """The calling thread's file of these numbers: opening one takes as long as several readings."""
+
+    process = file = None
+
+
+own_file = OwnFile()
+
+
+def own_lacked():
+    """Seconds for which the calling thread could run and had no core."""
+    try:
+        if own_file.process != os.getpid():
+            own_file.process = os.getpid()
+            own_file.file = open(f"/proc/self/task/{threading.get_native_id()}/schedstat", "rb", buffering=0)
+        return seconds(os.pread(own_file.file.fileno(), 128, 0))[1]
+    except (AttributeError, OSError, ValueError):
+        return 0.0
 
 
 #: How many threads each thread has started so far.
@@ -256,7 +293,7 @@ def fetch_counts():
     """Threads that the calling thread has started, seconds for which others computed, and those for which this one
     lacked a core and ran."""
     new = started.get(threading.get_ident(), 0)
-    return new, helped(), schedstat(threading.get_native_id())[1], time.thread_time()
+    return new, helped(), own_lacked(), time.thread_time()
 
 
 def helped():
@@ -273,17 +310,20 @@ def helped():
 
 
 class LoaderFacts:
-    """A DataLoader: what it is, and where its time went. It does not keep the loader alive."""
+    """A DataLoader: what it is, and where its time went. It does not keep the loader alive, nor what makes batches in its place.
 
-    def __init__(self, number, loader):
+    A script may make loaders without end: then these are the facts of several of one kind, of which one is alive."""
+
+    def __init__(self, number, loader, described):
         self.number = number
         self.pid = os.getpid()
-        self.described = described(loader)
+        self.described = described
+        self.loader = weakref.ref(loader)
         #: Iterations that have not ended.
         self.going = []
         self.train = Times()
         self.evaluate = Times()
-        self.swapped = None
+        self.swapped = False
         self.swap_refused = None
         self.pipeline = None
         #: Of a loader without workers.
@@ -293,11 +333,24 @@ class LoaderFacts:
         # A copy of a loader is another one.
         return type(None), ()
 
+    def is_of_kind(self, described):
+        """Whether another loader is like this one but for its data."""
+        return all(self.described[name] == described[name] for name in described if name not in ("batches", "root"))
+
+    def take(self, loader, described):
+        """Counts another loader from now on."""
+        for iteration in list(self.going):
+            iteration.leave(time.time())
+        self.loader = weakref.ref(loader)
+        for name, value in described.items():
+            if self.described[name] != value:
+                self.described[name] = None
+
     def facts(self):
         return {
             "number": self.number,
             **self.described,
-            "swapped": bool(self.swapped),
+            "swapped": self.swapped,
             "swap_refused": self.swap_refused,
             "pipeline": self.pipeline,
             "fetching": None if self.fetching is None else self.fetching.facts(),
@@ -325,7 +378,8 @@ def described(loader):
         "prefetch_factor": number_or(getattr(loader, "prefetch_factor", None), None),
         "dataset": f"{kind.__module__}.{kind.__qualname__}",
         "iterable": is_iterable(dataset),
-        "batches": length(loader),
+        # The length of an iterable loader makes torch warn, and may be long to count.
+        "batches": None if is_iterable(dataset) else length(loader),
         "root": text_or_none(member(below, "root")),
     }
 
@@ -787,10 +841,25 @@ def begin_iteration(loader):
             hook.place(ranks.get_rank(), ranks.get_world_size())
     facts = getattr(loader, "_stokehold", None)
     if facts is None or facts.pid != os.getpid():
-        facts = LoaderFacts(len(hook.loaders), loader)
-        hook.loaders.append(facts)
+        facts = facts_of(loader)
         object.__setattr__(loader, "_stokehold", facts)
-        pipeline_of(loader, facts)
+    return facts
+
+
+def facts_of(loader):
+    """The facts of a loader that is iterated for the first time; None where there are too many."""
+    about = described(loader)
+    if len(hook.loaders) >= LOADERS:
+        for facts in hook.loaders:
+            if facts.loader() is None and facts.is_of_kind(about):
+                facts.take(loader, about)
+                return facts
+    if len(hook.loaders) >= MOST_LOADERS:
+        hook.problem(f"the script iterates more than {MOST_LOADERS} loaders, of which these are not seen")
+        return None
+    facts = LoaderFacts(len(hook.loaders), loader, about)
+    hook.loaders.append(facts)
+    pipeline_of(loader, facts)
     return facts
 
 
@@ -996,21 +1065,57 @@ def refusal(error):
     return str(error)
 
 
-def swapped(loader, facts):
-    """Stokehold's loader for this one; None where it has to stay as it is, and why is said once."""
-    if facts.swap_refused is not None:
-        return None
-    dataset = type(getattr(loader, "dataset", None)).__name__
-    try:
-        if facts.swapped is None:
+class Swap:
+    """What makes batches in a loader's place, or why nothing does. The loader keeps it, so it ends with the loader."""
+
+    def __init__(self, loader):
+        self.images = self.refused = None
+        dataset = type(member(loader, "dataset")).__name__
+        try:
             from stokehold import torch as own
 
-            facts.swapped = own.InPlaceOf(loader, hook.settings.get("workers"))
-            sys.stderr.write(f"stokehold: makes the batches of the DataLoader over {dataset}\n")
-        return SwappedIterator(facts.swapped)
+            self.images = own.InPlaceOf(loader, hook.settings.get("workers"))
+            say(f"makes the batches of the DataLoader over {dataset}")
+        except Exception as error:
+            self.refuse(dataset, error)
+
+    def __reduce__(self):
+        # A copy of a loader has its own.
+        return type(None), ()
+
+    def refuse(self, dataset, error):
+        self.images, self.refused = None, refusal(error)
+        say(f"the DataLoader over {dataset} stays PyTorch's: {self.refused}")
+
+
+#: What was said already.
+said = set()
+
+
+def say(text):
+    """Tells the user something, once."""
+    if text not in said:
+        said.add(text)
+        sys.stderr.write(f"stokehold: {text}\n")
+
+
+def swapped(loader, facts):
+    """Stokehold's batches for this loader; None where it has to stay as it is, and why is said once."""
+    try:
+        swap = getattr(loader, "_stokehold_swap", None)
+        if swap is None:
+            swap = Swap(loader)
+            object.__setattr__(loader, "_stokehold_swap", swap)
+        iterator = None
+        if swap.images is not None:
+            try:
+                iterator = SwappedIterator(swap.images)
+            except Exception as error:
+                swap.refuse(type(member(loader, "dataset")).__name__, error)
+        facts.swapped, facts.swap_refused = iterator is not None, swap.refused
+        return iterator
     except Exception as error:
-        facts.swapped, facts.swap_refused = None, refusal(error)
-        sys.stderr.write(f"stokehold: the DataLoader over {dataset} stays PyTorch's: {facts.swap_refused}\n")
+        hook.problem(f"a loader is not swapped: {error!r}")
         return None
 
 

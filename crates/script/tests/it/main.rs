@@ -232,6 +232,27 @@ fn a_validation_that_is_left_is_no_training() {
     }
 }
 
+/// Their counters are few and complete.
+#[test]
+fn a_script_may_make_loaders_without_end() {
+    let Some(run) = Run::small("2000") else { return };
+    let ran = Run {
+        script: "loaders.py",
+        ..run
+    }
+    .ran()
+    .well();
+    let process = ran.processes.iter().find(|process| !process.loaders.is_empty());
+    let loaders = &process.unwrap().loaders;
+    assert_eq!(loaders.len(), 17);
+    let expected: u64 = (0..2000u64)
+        .map(|number| (4 + number % 50).div_ceil(4 + number % 2))
+        .sum();
+    let batches: u64 = loaders.iter().map(|loader| loader.evaluate.batches).sum();
+    assert_eq!(batches, expected + 10);
+    assert_eq!(loaders.iter().filter(|loader| loader.iterable).count(), 1);
+}
+
 #[test]
 fn loaders_are_changed_from_outside() {
     let changes = Changes {
