@@ -5,9 +5,9 @@
 //! ([`Mask::IGNORE`]) where a pixel has no class.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Cursor;
 
 use crate::ImageInfo;
+use crate::decode::png_decoder;
 use crate::error::MaskError;
 
 /// The class of every pixel, row by row (height, width).
@@ -139,8 +139,7 @@ impl File {
             return Err(MaskError::NotPng);
         }
         let broken = |e: png::DecodingError| MaskError::Png(e.to_string());
-        let decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: 1 << 31 });
-        let mut reader = decoder.read_info().map_err(broken)?;
+        let mut reader = png_decoder(bytes).read_info().map_err(broken)?;
         let info = reader.info();
         let (width, height, limit) = (info.width, info.height, crate::MAX_PIXELS);
         if u64::from(width) * u64::from(height) > limit {

@@ -6,6 +6,7 @@ mod formats;
 mod fused;
 mod golden;
 mod masks;
+mod memory;
 mod operations;
 mod oracle;
 mod samples;
