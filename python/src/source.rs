@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use stokehold_remote::{DataPart, Part};
 use stokehold_storage::{Dataset, ImageList, Images, Source as _};
 
@@ -60,13 +61,9 @@ impl Source {
         let mut list = ImageList::default();
         for pair in pairs.try_iter()? {
             let pair = pair?;
-            let (path, label) = pair.extract::<(PathBuf, i64)>().map_err(|error| {
-                OptionError::new_err(format!(
-                    "data[{}]: {}; a list of images holds pairs of a path and a label",
-                    list.len(),
-                    error.value(pairs.py())
-                ))
-            })?;
+            let (path, label) = pair
+                .extract::<(PathBuf, i64)>()
+                .map_err(|error| no_pair(&pair, list.len(), &error))?;
             let class = u32::try_from(label).map_err(|_| {
                 OptionError::new_err(format!(
                     "data[{}]: label {label} of {}; labels are 0 to {}",
@@ -103,6 +100,24 @@ impl Source {
                 .collect()
         }))
     }
+}
+
+/// Why an entry of a list is no pair of a path and a label, and what to do.
+fn no_pair(pair: &Bound<'_, PyAny>, number: usize, error: &PyErr) -> PyErr {
+    let reason = match pair.extract::<(PathBuf, Bound<'_, PyAny>)>() {
+        Ok((_, label)) if label.is_instance_of::<PyString>() => format!(
+            "label {label:?} is text, and labels are whole numbers; number the classes, such as {{'cat': 0, 'dog': 1}}"
+        ),
+        Ok((_, label)) => format!(
+            "label {label:?} is no whole number; keep such targets in a table of your own, give 0 here, and look them up by the samples' \
+             numbers: for images, _, numbers in Loader(.., samples=True): targets = table[numbers]"
+        ),
+        Err(_) => format!(
+            "{}; a list of images holds pairs of a path and a label",
+            error.value(pair.py())
+        ),
+    };
+    OptionError::new_err(format!("data[{number}]: {reason}"))
 }
 
 impl Source {

@@ -91,3 +91,23 @@ def test_a_bucket_is_the_folder(folder, prepared, bucket):
     ]:
         with pytest.raises(stokehold.DataError, match=message):
             stokehold.Loader(wrong, CROP)
+
+
+def test_a_label_that_is_no_number_says_what_to_do(folder):
+    path = next((folder / "train" / "ant").iterdir())
+    for label, message in [
+        ("dog", r"data\[1\]: label 'dog' is text.*number the classes, such as {'cat': 0"),
+        ([0, 1, 1], r"data\[1\]: label \[0, 1, 1\] is no whole number.*samples=True"),
+        (3.5, r"label 3.5 is no whole number.*table\[numbers\]"),
+        (None, r"label None is no whole number"),
+        (np.array([0, 1]), r"label array\(\[0, 1\]\) is no whole number"),
+        (-1, r"label -1 of .*labels are 0 to"),
+    ]:
+        with pytest.raises(stokehold.OptionError, match=message):
+            stokehold.Loader([(path, np.int64(0)), (path, label)], CROP)
+    with pytest.raises(stokehold.OptionError, match="data\\[0\\].*pairs of a path and a label"):
+        stokehold.Loader([3], CROP)
+    # What the messages say.
+    table = np.array([[0, 1], [1, 0], [1, 1]])
+    loader = stokehold.Loader([(path, 0)] * 3, CROP, batch_size=2, shuffle=False, samples=True)
+    assert [table[plain(numbers)].tolist() for _, _, numbers in loader] == [[[0, 1], [1, 0]], [[1, 1]]]
