@@ -378,8 +378,7 @@ def described(loader):
         "prefetch_factor": number_or(getattr(loader, "prefetch_factor", None), None),
         "dataset": f"{kind.__module__}.{kind.__qualname__}",
         "iterable": is_iterable(dataset),
-        # The length of an iterable loader makes torch warn, and may be long to count.
-        "batches": None if is_iterable(dataset) else length(loader),
+        "batches": batches_of(loader),
         "root": text_or_none(member(below, "root")),
     }
 
@@ -391,9 +390,15 @@ def is_iterable(dataset):
     return kind is not None and isinstance(dataset, kind)
 
 
-def length(thing):
+def batches_of(loader):
+    """Batches of an epoch; None where only the program's own code could say. What torch's samplers ask the data set, they ask it
+    for every epoch. An iterable data set is asked by nobody: torch holds it to its answer."""
+    sampler, batches = member(loader, "sampler"), member(loader, "batch_sampler")
+    known = (sampler,) if batches is None else (sampler, batches)
+    if is_iterable(member(loader, "dataset")) or not all(type(one).__module__.startswith("torch.utils.data.") for one in known):
+        return None
     try:
-        return len(thing)
+        return len(known[-1])
     except Exception:
         return None
 
@@ -732,13 +737,13 @@ def images_of(batch, otherwise):
     for _ in range(8):
         if isinstance(batch, dict):
             batch = next(iter(batch.values()), None)
-        elif isinstance(batch, (list, tuple)) and batch:
-            batch = batch[0]
+        elif isinstance(batch, (list, tuple)):
+            batch = next(iter(batch), None)
         else:
             break
-    shape = getattr(batch, "shape", None)
-    if shape is not None and len(shape) > 0:
-        return int(shape[0])
+    shape = member(batch, "shape")
+    if isinstance(shape, tuple) and shape:
+        return number_or(shape[0], 1)
     return int(otherwise or 1)
 
 
@@ -840,7 +845,7 @@ def begin_iteration(loader):
         if ranks is not None and ranks.is_available() and ranks.is_initialized():
             hook.place(ranks.get_rank(), ranks.get_world_size())
     facts = getattr(loader, "_stokehold", None)
-    if facts is None or facts.pid != os.getpid():
+    if facts is None or facts.loader() is not loader or facts.pid != os.getpid():
         facts = facts_of(loader)
         object.__setattr__(loader, "_stokehold", facts)
     return facts
@@ -1033,6 +1038,8 @@ class SwappedIterator:
     """Stokehold's batches in the place of a DataLoader's iterator."""
 
     def __init__(self, images):
+        # A script may keep the iterator only, and let go of its loader.
+        self._of = images
         self._images = iter(images)
 
     def __iter__(self):
@@ -1069,6 +1076,8 @@ class Swap:
     """What makes batches in a loader's place, or why nothing does. The loader keeps it, so it ends with the loader."""
 
     def __init__(self, loader):
+        # `copy.copy` shares what it copies: a copy keeps nothing alive that is of this loader.
+        self.loader = weakref.ref(loader, self.end)
         self.images = self.refused = None
         dataset = type(member(loader, "dataset")).__name__
         try:
@@ -1078,6 +1087,9 @@ class Swap:
             say(f"makes the batches of the DataLoader over {dataset}")
         except Exception as error:
             self.refuse(dataset, error)
+
+    def end(self, _):
+        self.images = None
 
     def __reduce__(self):
         # A copy of a loader has its own.
@@ -1103,7 +1115,7 @@ def swapped(loader, facts):
     """Stokehold's batches for this loader; None where it has to stay as it is, and why is said once."""
     try:
         swap = getattr(loader, "_stokehold_swap", None)
-        if swap is None:
+        if swap is None or swap.loader() is not loader:
             swap = Swap(loader)
             object.__setattr__(loader, "_stokehold_swap", swap)
         iterator = None

@@ -38,6 +38,12 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Another script.
+    fn of(script: &'a str, words: &'a str) -> Option<Self> {
+        let small = Self::small(words)?;
+        Some(Self { script, ..small })
+    }
+
     fn with(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
@@ -235,13 +241,10 @@ fn a_validation_that_is_left_is_no_training() {
 /// Their counters are few and complete.
 #[test]
 fn a_script_may_make_loaders_without_end() {
-    let Some(run) = Run::small("2000") else { return };
-    let ran = Run {
-        script: "loaders.py",
-        ..run
-    }
-    .ran()
-    .well();
+    let Some(run) = Run::of("loaders.py", "2000") else {
+        return;
+    };
+    let ran = run.ran().well();
     let process = ran.processes.iter().find(|process| !process.loaders.is_empty());
     let loaders = &process.unwrap().loaders;
     assert_eq!(loaders.len(), 17);
@@ -300,6 +303,52 @@ fn a_script_is_ended_after_so_many_steps() {
     let ran = run.with(changes).ran().well();
     assert_eq!(ran.loader().train.batches, 12);
     assert!(!ran.said().contains("loss"));
+}
+
+/// What makes a loader's batches goes with the loader, and a copy of the loader does not have it.
+#[test]
+fn a_swapped_loader_is_let_go() {
+    let changes = Changes {
+        swap: true,
+        ..Changes::default()
+    };
+    let Some(run) = Run::of("swap.py", "kept") else {
+        return;
+    };
+    let ran = run.with(changes.clone()).ran().well();
+    let said = String::from_utf8_lossy(&ran.output.stdout).into_owned();
+    assert_eq!(said, "True 0\ncycle 0\none 1\ncopies 0 [6, 6, 6] 3\nrest 3\n");
+    let facts = &ran.processes[0].loaders[0];
+    assert!(facts.swapped, "{facts:?}");
+    // One that cannot begin stays PyTorch's, and says so once.
+    let refused = Run::of("swap.py", "refused").unwrap().with(changes);
+    let ran = refused.ran().well();
+    assert_eq!(String::from_utf8_lossy(&ran.output.stdout), "[0, 0, 0] 0\n");
+    assert_eq!(ran.said().matches("not this time").count(), 1, "{}", ran.said());
+    let facts = &ran.processes[0].loaders[0];
+    assert_eq!(
+        (facts.swapped, facts.swap_refused.as_deref()),
+        (false, Some("not this time"))
+    );
+}
+
+/// The hook asks nothing for its length that torch does not ask itself. A warning ends the script.
+#[test]
+fn lengths_are_not_asked_for() {
+    let Some(run) = Run::of("lengths.py", "") else {
+        return;
+    };
+    let ran = run.ran().well();
+    assert_eq!(String::from_utf8_lossy(&ran.output.stdout), "[]\n");
+    let batches: Vec<_> = ran.processes[0]
+        .loaders
+        .iter()
+        .map(|loader| loader.batches)
+        .collect();
+    assert_eq!(
+        batches,
+        [None, None, None, None, None, Some(3), Some(3), Some(6), Some(2)]
+    );
 }
 
 /// A script's output, exit code and messages are the same with and without the hook.
