@@ -100,6 +100,15 @@ fn section(file: Option<&Path>, heading: &str) -> Vec<(String, String)> {
     pairs
 }
 
+/// Whether it can be a part of a host's name.
+pub(crate) fn is_region(region: &str) -> bool {
+    !region.is_empty()
+        && region.len() <= 32
+        && region
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

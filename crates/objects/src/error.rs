@@ -3,6 +3,7 @@
 use stokehold_base::fault::Fault;
 
 use crate::Location;
+use crate::connect::Redirected;
 use crate::secrets::Secrets;
 
 /// The kind of a failure, as far as programs need to distinguish them.
@@ -63,6 +64,13 @@ impl ObjectError {
     /// The error of `object_store` on one line, without secrets that a server may have sent back.
     pub(crate) fn of(uri: String, error: &object_store::Error, secrets: &Secrets) -> Self {
         use object_store::Error;
+        if let Some(redirected) = Redirected::within(error) {
+            return Self::new(
+                uri,
+                Cause::Other,
+                one_line(&secrets.hide(&redirected.to_string())),
+            );
+        }
         let text = chain(error);
         let code = between(&text, "<Code>", "</Code>");
         let message = between(&text, "<Message>", "</Message>");

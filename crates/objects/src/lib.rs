@@ -40,6 +40,7 @@
 
 mod aws;
 mod bucket;
+mod connect;
 mod copy;
 mod data;
 mod error;

@@ -11,6 +11,7 @@ use object_store::local::LocalFileSystem;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::aws::{Surroundings, profile};
+use crate::connect::Redirects;
 use crate::secrets::Secrets;
 use crate::{Cause, Location, ObjectError, Scheme};
 
@@ -127,6 +128,7 @@ impl<'a> Opening<'a> {
     pub fn aws(&mut self) -> Result<AmazonS3Builder, ObjectError> {
         // The client's settings come first, so that the environment's (`AWS_ALLOW_HTTP`, proxies) stay.
         let mut builder = AmazonS3Builder::new()
+            .with_http_connector(Redirects::Refused)
             .with_client_options(self.client.clone())
             .with_retry(self.retry.clone());
         for (key, value) in self.options.known("AWS_") {
@@ -162,6 +164,7 @@ impl<'a> Opening<'a> {
 
     fn google(&mut self) -> Result<Box<dyn ObjectStore>, ObjectError> {
         let mut builder = GoogleCloudStorageBuilder::new()
+            .with_http_connector(Redirects::Refused)
             .with_client_options(self.client.clone())
             .with_retry(self.retry.clone());
         for (key, value) in self.options.known("GOOGLE_") {
@@ -176,6 +179,7 @@ impl<'a> Opening<'a> {
 
     fn azure(&mut self) -> Result<Box<dyn ObjectStore>, ObjectError> {
         let mut builder = MicrosoftAzureBuilder::new()
+            .with_http_connector(Redirects::Refused)
             .with_client_options(self.client.clone())
             .with_retry(self.retry.clone());
         for (key, value) in self.options.known("AZURE_") {
@@ -197,6 +201,7 @@ impl<'a> Opening<'a> {
     fn http(&self) -> Result<Box<dyn ObjectStore>, ObjectError> {
         let allow_http = self.location.bucket.starts_with("http://");
         let builder = HttpBuilder::new()
+            .with_http_connector(Redirects::Followed)
             .with_client_options(self.client.clone().with_allow_http(allow_http))
             .with_retry(self.retry.clone());
         self.built(builder.with_url(&self.location.bucket).build())

@@ -9,9 +9,11 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use object_store::aws::{AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpErrorKind, HttpRequest};
-use reqwest::header::{HeaderValue, LOCATION};
+use reqwest::header::HeaderValue;
 use reqwest::redirect;
 
+use crate::aws::is_region;
+use crate::connect::Redirected;
 use crate::options::{Opening, Options};
 use crate::runtime::{block_on, prepare};
 use crate::secrets::Secrets;
@@ -239,18 +241,10 @@ impl Service {
             .await
             .map_err(|error| failed(error.kind() != HttpErrorKind::Connect, error))?;
         let status = answer.status().as_u16();
-        if answer.status().is_redirection() {
-            let to = answer
-                .headers()
-                .get(LOCATION)
-                .map(|to| String::from_utf8_lossy(to.as_bytes()));
-            let reason = format!(
-                "it answers with a redirect to {} (HTTP status {status}), which is not followed: that server would get the \
-                 credentials. Check the endpoint",
-                to.as_deref().unwrap_or("nowhere")
-            );
+        if let Some(redirected) = Redirected::of(answer.status(), answer.headers()) {
+            let reason = self.secrets.hide(&redirected.to_string());
             return Err(Unanswered {
-                error: ObjectError::new(&self.address, Cause::Other, self.secrets.hide(&reason)),
+                error: ObjectError::new(&self.address, Cause::Other, reason),
                 may_have_arrived: false,
             });
         }
@@ -268,15 +262,6 @@ impl Service {
         }
         Ok(Answer { status, body })
     }
-}
-
-/// Whether it can be a part of a host's name.
-fn is_region(region: &str) -> bool {
-    !region.is_empty()
-        && region.len() <= 32
-        && region
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 impl fmt::Debug for Service {

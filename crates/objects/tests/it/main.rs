@@ -3,6 +3,7 @@
 mod dataset;
 mod faults;
 mod moto;
+mod redirects;
 mod s3;
 #[allow(dead_code)]
 #[path = "../../../storage/tests/it/set.rs"]
