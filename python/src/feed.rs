@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 #[cfg(feature = "cuda")]
 use stokehold_gpu::Backend;
 #[cfg(feature = "gpu")]
@@ -122,18 +123,18 @@ impl Feed {
         }
     }
 
-    /// An epoch with exactly these batches; see `Loader::listed`.
-    pub(crate) fn listed(
+    /// An epoch whose batches come through a channel; see `Loader::given`.
+    pub(crate) fn given(
         &self,
         epoch: u64,
-        batches: &[Vec<usize>],
         first: u64,
+        batches: Receiver<Vec<usize>>,
     ) -> Result<FeedBatches, LoaderError> {
         Ok(match self {
-            Self::Cpu(loader) => FeedBatches::Cpu(Box::new(loader.listed(epoch, batches, first)?)),
+            Self::Cpu(loader) => FeedBatches::Cpu(Box::new(loader.given(epoch, first, batches)?)),
             #[cfg(feature = "gpu")]
             Self::Gpu(loader) => FeedBatches::Gpu(
-                Box::new(loader.listed(epoch, batches, first)?),
+                Box::new(loader.given(epoch, first, batches)?),
                 Arc::clone(loader.batcher()),
             ),
         })
@@ -163,6 +164,16 @@ impl FeedBatches {
                     Ok(Fed::new(batch, Some(on_device(batcher, images)?)))
                 })
             }),
+        }
+    }
+
+    /// The number after the last batch of a given epoch that was passed over; see `DeviceBatches::passed`.
+    pub(crate) fn passed(&self) -> u64 {
+        match self {
+            // It yields all.
+            Self::Cpu(_) => 0,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(batches, _) => batches.passed(),
         }
     }
 

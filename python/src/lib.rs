@@ -35,7 +35,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _stokehold {
     #[pymodule_export]
-    use super::loader::{Iteration, Listed, Loader};
+    use super::loader::{Given, Iteration, Loader};
     #[pymodule_export]
     use super::memory::Memory;
     #[pymodule_export]

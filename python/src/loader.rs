@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_cache::{Cache, CachePlace, SHARE};
@@ -295,15 +296,16 @@ impl Loader {
         })
     }
 
-    /// Begins an epoch with exactly these batches, from the one numbered `first` on. Any number of them may run at once, next to
-    /// the iterations of `begin`.
-    fn listed(&self, py: Python<'_>, epoch: u64, batches: Vec<Vec<usize>>, first: u64) -> PyResult<Listed> {
-        let feed = &self.core.feed;
-        feed.loader().check_process().raise()?;
-        let running = py.detach(|| feed.listed(epoch, &batches, first)).raise()?;
-        Ok(Listed {
+    /// Begins an epoch whose batches are given while it runs; the first `first` are skipped. Any number of them may run at once, next
+    /// to the iterations of `begin`.
+    fn given(&self, epoch: u64, first: u64) -> PyResult<Given> {
+        self.core.feed.loader().check_process().raise()?;
+        let (giver, coming) = unbounded();
+        Ok(Given {
             core: Arc::clone(&self.core),
-            running: Mutex::new(Some(running)),
+            begin: (epoch, first),
+            giver: Mutex::new(Some(giver)),
+            running: Mutex::new(Running::Not(coming)),
         })
     }
 
@@ -436,37 +438,92 @@ impl Drop for Iteration {
     }
 }
 
-/// An epoch whose batches were listed.
+/// An epoch whose batches are given while it runs. Its threads begin with `start`, or when a batch is asked for.
 #[pyclass(frozen, module = "stokehold._stokehold")]
-pub(crate) struct Listed {
+pub(crate) struct Given {
     core: Arc<Core>,
-    running: Mutex<Option<FeedBatches>>,
+    /// The epoch, and its first batch.
+    begin: (u64, u64),
+    giver: Mutex<Option<Sender<Vec<usize>>>>,
+    running: Mutex<Running>,
+}
+
+enum Running {
+    /// Batches may have been given.
+    Not(Receiver<Vec<usize>>),
+    /// With a batch that was asked for after one that was passed over, and its number.
+    Yes(FeedBatches, Option<(u64, Fed)>),
+    Over,
+}
+
+impl Given {
+    fn start_if_not(&self, running: &mut Running) -> Result<(), GpuError> {
+        match std::mem::replace(running, Running::Over) {
+            Running::Not(coming) => {
+                let (epoch, first) = self.begin;
+                *running = Running::Yes(self.core.feed.given(epoch, first, coming)?, None);
+            }
+            other => *running = other,
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
-impl Listed {
-    /// The next batch with its number in the list; `None` at the end. A batch of which no image can be decoded has no turn.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, Parts)>> {
+impl Given {
+    /// Gives the samples of the next batch.
+    fn give(&self, batch: Vec<usize>) {
+        if let Some(giver) = &*self.giver.lock() {
+            // Where the epoch has ended by an error, `next` says so.
+            let _ = giver.send(batch);
+        }
+    }
+
+    /// Says that no more batches come.
+    fn end(&self) {
+        self.giver.lock().take();
+    }
+
+    /// Has the threads begin with what was given.
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.feed.loader().check_process().raise()?;
+        py.detach(|| self.start_if_not(&mut self.running.lock())).raise()
+    }
+
+    /// The batch `number`, which is the next one; `None` if none of its images can be had, and at the end. Waits for it to be given.
+    fn next(&self, py: Python<'_>, number: u64) -> PyResult<Option<Parts>> {
         self.core.feed.loader().check_process().raise()?;
         loop {
             let next = py.detach(|| {
                 let mut running = self.running.lock();
-                let Some(batches) = &mut *running else {
+                if let Err(error) = self.start_if_not(&mut running) {
+                    return Poll::Ready(Some(Err(error)));
+                }
+                let Running::Yes(batches, held) = &mut *running else {
                     return Poll::Ready(None);
                 };
-                let next = batches
-                    .next_within(LOOK)
-                    .map(|next| next.map(|batch| Ok::<_, GpuError>((batches.state().batch - 1, batch?))));
-                if matches!(next, Poll::Ready(None | Some(Err(_)))) {
-                    *running = None;
+                let next = match held.take() {
+                    Some(held) => Poll::Ready(Some(Ok(held))),
+                    None if batches.passed() > number => return Poll::Ready(None),
+                    None => batches
+                        .next_within(LOOK)
+                        .map(|next| next.map(|fed| Ok((batches.state().batch - 1, fed?)))),
+                };
+                match next {
+                    Poll::Ready(Some(Ok((later, fed)))) if later > number => {
+                        *held = Some((later, fed));
+                        Poll::Ready(None)
+                    }
+                    Poll::Ready(Some(Ok((_, fed)))) => Poll::Ready(Some(Ok(fed))),
+                    Poll::Ready(end) => {
+                        *running = Running::Over;
+                        Poll::Ready(end.map(|end| end.map(|(_, fed)| fed)))
+                    }
+                    Poll::Pending => Poll::Pending,
                 }
-                next
             });
             match next {
-                Poll::Ready(next) => {
-                    let next = next.transpose().raise()?;
-                    return Ok(next.map(|(number, batch)| (number, parts(batch))));
-                }
+                Poll::Ready(next) => return Ok(next.transpose().raise()?.map(parts)),
                 Poll::Pending => py.check_signals()?,
             }
         }
@@ -475,23 +532,24 @@ impl Listed {
     /// Ends it: its threads, and the batches that they have prefetched.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.core.feed.loader().check_process().raise()?;
-        py.detach(|| *self.running.lock() = None);
+        self.giver.lock().take();
+        py.detach(|| *self.running.lock() = Running::Over);
         Ok(())
     }
 }
 
-impl Drop for Listed {
+impl Drop for Given {
     fn drop(&mut self) {
+        let running = std::mem::replace(self.running.get_mut(), Running::Over);
         if self.core.feed.loader().check_process().is_err() {
-            // The threads are those of another process.
-            std::mem::forget(self.running.get_mut().take());
+            // The threads are those of another process, and may have locked what the fork has.
+            std::mem::forget((running, self.giver.get_mut().take()));
             return;
         }
-        let end = || *self.running.get_mut() = None;
         // Without an interpreter no thread holds the GIL.
-        match Python::try_attach(|py| py.detach(end)) {
-            Some(()) => {}
-            None => *self.running.get_mut() = None,
+        let mut running = Some(running);
+        if Python::try_attach(|py| py.detach(|| drop(running.take()))).is_none() {
+            drop(running);
         }
     }
 }

@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bo
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle, sleep};
@@ -74,6 +74,8 @@ struct Progress {
     loading: AtomicUsize,
     /// Batches in work or ready.
     in_flight: AtomicUsize,
+    /// The batch after the last one that was passed over because it has no images.
+    passed: AtomicU64,
     /// Set when the consumer wants no more batches.
     stop: AtomicBool,
     /// Bad images that no batch has reported when the thread ends.
@@ -119,7 +121,7 @@ impl DeviceLoader {
 
     /// Starts an epoch: its threads begin at once.
     pub fn epoch(&self, epoch: u64) -> DeviceBatches {
-        self.start(self.loader.epoch(epoch))
+        self.start(self.loader.epoch(epoch), false)
     }
 
     /// As [`Loader::resume`].
@@ -127,23 +129,23 @@ impl DeviceLoader {
     /// # Errors
     /// The errors of [`Loader::resume`].
     pub fn resume(&self, state: State) -> Result<DeviceBatches, LoaderError> {
-        Ok(self.start(self.loader.resume(state)?))
+        Ok(self.start(self.loader.resume(state)?, false))
     }
 
-    /// As [`Loader::listed`].
+    /// As [`Loader::given`], but that a batch without images is not yielded: [`DeviceBatches::passed`] counts it.
     ///
     /// # Errors
-    /// The errors of [`Loader::listed`].
-    pub fn listed(
+    /// The errors of [`Loader::given`].
+    pub fn given(
         &self,
         epoch: u64,
-        batches: &[Vec<usize>],
         first: u64,
+        batches: Receiver<Vec<usize>>,
     ) -> Result<DeviceBatches, LoaderError> {
-        Ok(self.start(self.loader.listed(epoch, batches, first)?))
+        Ok(self.start(self.loader.given(epoch, first, batches)?, true))
     }
 
-    fn start(&self, batches: Batches) -> DeviceBatches {
+    fn start(&self, batches: Batches, given: bool) -> DeviceBatches {
         let (to_consumer, coming) = bounded(0);
         let progress = Arc::new(Progress {
             loading: AtomicUsize::new(1),
@@ -152,6 +154,7 @@ impl DeviceLoader {
         let state = batches.state();
         let feeder = Feeder {
             batches,
+            given,
             batcher: Arc::clone(&self.batcher),
             to_consumer,
             progress: Arc::clone(&progress),
@@ -191,6 +194,11 @@ impl DeviceBatches {
     /// The position of the consumer: after the batches yielded so far.
     pub fn state(&self) -> State {
         self.state.clone()
+    }
+
+    /// The number after the last batch of a given epoch that is not yielded because it has no images; 0 if there was none.
+    pub fn passed(&self) -> u64 {
+        self.progress.passed.load(Ordering::Acquire)
     }
 
     /// Batches in work or ready.
@@ -285,6 +293,8 @@ impl Drop for DeviceBatches {
 /// The thread between the loader and the consumer.
 struct Feeder {
     batches: Batches,
+    /// Whether batches are given one by one, so that the consumer may wait for an empty one before it gives another.
+    given: bool,
     batcher: Arc<Batcher>,
     to_consumer: Sender<Result<(LoadedBatch, State), GpuError>>,
     progress: Arc<Progress>,
@@ -348,20 +358,32 @@ impl Feeder {
                 }
                 next = self.batches.next_within(LOOK);
             }
+            // Said once the batches before it are handed over.
+            let mut passed = None;
             // An error of the next batch is reported after this one.
             let next = match next {
                 Poll::Pending => None,
+                Poll::Ready(Some(Ok(mut batch))) if self.given && batch.samples.is_empty() => {
+                    self.bad.append(&mut batch.bad);
+                    passed = Some(self.batches.state().batch);
+                    None
+                }
                 Poll::Ready(next) => Some(next.map(|batch| self.begin(batch?, any || ahead.is_some()))),
             };
             if let Some(ahead) = ahead.take() {
+                let after = ahead.ready.state.batch;
                 match self.finish(ahead)? {
                     Some(made) => {
                         any = true;
                         let held = matches!(&next, Some(Some(Ok(_))));
                         self.send(Ok(made), usize::from(held))?;
                     }
+                    None if self.given => self.progress.passed.store(after, Ordering::Release),
                     None => rejected = true,
                 }
+            }
+            if let Some(passed) = passed {
+                self.progress.passed.store(passed, Ordering::Release);
             }
             match next {
                 None => {}

@@ -8,6 +8,8 @@
 //! and goes to the next. A channel has room for `prefetch` batches. That is enough to never wait for a busy
 //! worker: its batch is unfinished, so at most `prefetch - 1` are open after it.
 //!
+//! The batches of an epoch may be [given](Loader::given) while it runs: it is as long as what has come, until the giver ends it.
+//!
 //! An epoch can have a [`Supply`] instead of workers: then the batches come from elsewhere, and everything behind that, such
 //! as the policy for bad images and the position, is the same code.
 //!
@@ -26,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use crate::loader::check_memory;
 use crate::order::Order;
 use crate::shared::Shared;
 use crate::worker::{Done, FilledBatch, Flight, Worker};
@@ -73,6 +76,7 @@ pub struct Batches {
     announced: u64,
     /// The next batch that the consumer takes.
     taken: u64,
+    /// The end of the epoch, or of the batches that have been given.
     end: u64,
     prefetch: u64,
     /// Batches that are done before their turn.
@@ -126,17 +130,21 @@ impl Batches {
     ) -> Self {
         let workers = shared.begin_epoch();
         let mut batches = Self::new(shared, shape, epoch, order, first, workers);
+        if let Err(refused) = batches.receive() {
+            batches.failed = Some(refused);
+            return batches;
+        }
         if let Err(forked) = batches.shared.check_process() {
             batches.failed = Some(forked);
             return batches;
         }
         // More workers than open places would have nothing to do.
-        let places = batches
-            .shared
-            .layout()
-            .part_size()
-            .saturating_mul(batches.prefetch as usize);
-        match Crew::start(&batches.shared, workers.min(places), batches.end - first, epoch) {
+        let places = batches.part_size().saturating_mul(batches.prefetch as usize);
+        let left = match batches.order.is_given() {
+            true => u64::MAX,
+            false => batches.end - first,
+        };
+        match Crew::start(&batches.shared, workers.min(places), left, epoch) {
             Ok(crew) => batches.crew = Some(crew),
             Err(error) => batches.failed = Some(error),
         }
@@ -167,7 +175,11 @@ impl Batches {
         workers: usize,
     ) -> Self {
         let end = order.yields();
-        let prefetch = (shared.prefetch(workers) as u64).min(end - first);
+        let prefetch = shared.prefetch(workers) as u64;
+        let prefetch = match order.is_given() {
+            true => prefetch,
+            false => prefetch.min(end - first),
+        };
         Self {
             order,
             shared,
@@ -220,8 +232,43 @@ impl Batches {
         crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
     }
 
+    /// The most samples of a batch; of one that is given, any number.
+    fn part_size(&self) -> usize {
+        match self.order.is_given() {
+            true => usize::MAX,
+            false => self.shared.layout().part_size(),
+        }
+    }
+
+    /// Takes in the batches that have been given.
+    ///
+    /// # Errors
+    /// One of them cannot be made; the epoch ends.
+    fn receive(&mut self) -> Result<(), LoaderError> {
+        self.order.receive();
+        let [_, height, width] = self.shape;
+        for batch in self.end..self.order.yields() {
+            let samples = self.order.batch(batch);
+            check_memory(
+                samples.len(),
+                self.shared.options.sample_type,
+                (width as u64, height as u64),
+            )?;
+            let count = self.shared.source.len();
+            if let Some(beyond) = samples.iter().find(|&&sample| sample >= count) {
+                return Err(LoaderError::Options {
+                    reason: format!("batch {batch}: sample {beyond}: must be below {count}"),
+                });
+            }
+        }
+        self.end = self.order.yields();
+        self.order.forget(self.opened);
+        Ok(())
+    }
+
     /// Opens batches up to the prefetch.
     fn open(&mut self) {
+        let grows = self.order.grows();
         let Some(crew) = &mut self.crew else { return };
         let size = match self.shared.options.preparation {
             Some(_) => 0,
@@ -241,6 +288,7 @@ impl Batches {
                 let empty = FilledBatch::empty(Arc::clone(&self.shared.pool));
                 self.early.insert(self.opened, Ok(empty));
                 self.opened += 1;
+                self.order.forget(self.opened);
                 continue;
             }
             // Announce each batch only once, also for a slow consumer.
@@ -261,8 +309,9 @@ impl Batches {
                 }
             }
             self.opened += 1;
+            self.order.forget(self.opened);
         }
-        if self.opened == self.end {
+        if self.opened >= self.end && !grows {
             crew.flights.clear();
         }
     }
@@ -315,10 +364,10 @@ impl Batches {
 
     /// Starts the workers that are missing.
     fn grow(&mut self) {
+        let (part_size, grows) = (self.part_size(), self.order.grows());
         let Some(crew) = &mut self.crew else { return };
         let wanted = self.shared.more_workers();
-        let places = self.shared.layout().part_size();
-        let places = places.saturating_mul(self.shared.prefetch(wanted));
+        let places = part_size.saturating_mul(self.shared.prefetch(wanted));
         let wanted = wanted.min(places);
         if crew.threads.len() < wanted {
             tracing::debug!(workers = wanted, why = "reads wait", "more workers");
@@ -331,7 +380,7 @@ impl Batches {
                 for flight in &self.open {
                     let _ = worker.send(Arc::clone(flight));
                 }
-                if self.opened < self.end {
+                if self.opened < self.end || grows {
                     crew.flights.push(worker);
                 }
             }
@@ -341,7 +390,10 @@ impl Batches {
         {
             crew.to_consumer = None;
         }
-        let left = self.end - self.taken;
+        let left = match grows {
+            true => u64::MAX,
+            false => self.end - self.taken,
+        };
         self.prefetch = (self.shared.prefetch(wanted) as u64).min(left).max(self.prefetch);
         self.open();
     }
@@ -373,7 +425,18 @@ impl Batches {
             self.shared.demand.add(since.elapsed(), images);
         }
         let start = *self.waiting.get_or_insert_with(Instant::now);
-        while self.taken < self.end {
+        loop {
+            if self.order.grows() {
+                self.receive()?;
+                self.open();
+            }
+            if self.taken >= self.end {
+                match self.order.wait(deadline) {
+                    _ if !self.order.grows() && self.order.yields() == self.end => break,
+                    Poll::Pending => return Ok(Poll::Pending),
+                    Poll::Ready(()) => continue,
+                }
+            }
             let Some(filled) = self.take(deadline)? else {
                 return Ok(Poll::Pending);
             };
@@ -388,7 +451,7 @@ impl Batches {
                 spans,
             } = filled;
             self.note_bad(bad)?;
-            let whole = self.shared.options.parts.are_whole();
+            let whole = self.shared.options.parts.are_whole() && !self.order.is_given();
             if !samples.is_empty() || !whole {
                 self.any = true;
                 let shape = [samples.len(), 3, self.shape[1], self.shape[2]];
@@ -410,7 +473,7 @@ impl Batches {
                 })));
             }
         }
-        if self.any || self.order.is_listed() {
+        if self.any || self.order.is_given() {
             Ok(Poll::Ready(None))
         } else {
             Err(LoaderError::AllBad { epoch: self.epoch })

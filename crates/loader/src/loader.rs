@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crossbeam_channel::Receiver;
 use serde::Deserialize;
 use stokehold_pipeline::op::Op;
-use stokehold_pipeline::{Pipeline, PipelineError};
+use stokehold_pipeline::{Pipeline, PipelineError, SampleType};
 use stokehold_storage::Source;
 use stokehold_storage::shard::Baked;
 
@@ -51,7 +52,8 @@ impl Loader {
         if source.pixel_classes().is_some() {
             pipeline.check_masks()?;
         }
-        check_memory(&options, (width, height))?;
+        let images = options.batch_size.div_ceil(options.parts.of);
+        check_memory(images, options.sample_type, (width.into(), height.into()))?;
         let chooser = Chooser::new(&options, &*source)?;
         let shared = Shared::new(source, pipeline, options, chooser);
         let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));
@@ -166,44 +168,33 @@ impl Loader {
         }
     }
 
-    /// An epoch with exactly these batches, from the one numbered `first` on: the samples of each, in its order. `epoch` decides
-    /// the random operations, as that of an ordinary epoch does. No error if all images are skipped.
+    /// An epoch with the batches that come through a channel while it runs, until its other end is dropped: the samples of each, in
+    /// its order. `epoch` decides the random operations, as that of an ordinary epoch does. The first `first` batches are skipped.
     ///
-    /// The options' sampler, shuffling and ranks have no part in it, and [`Batches::state`] counts the batches of the list.
+    /// The options' sampler, shuffling, ranks and batch size have no part in it, and [`Batches::state`] counts the batches that came.
+    /// Every batch is yielded, also an empty one, and one of which all images are skipped. Dropping the [`Batches`] disconnects the
+    /// channel.
     ///
     /// # Errors
-    /// A sample that the source does not have, a batch larger than the options', `first` beyond the last batch, or batches that
-    /// come from [`LoaderOptions::elsewhere`] or in parts.
-    pub fn listed(&self, epoch: u64, batches: &[Vec<usize>], first: u64) -> Result<Batches, LoaderError> {
+    /// The options want batches from [`LoaderOptions::elsewhere`], or in parts. The epoch ends with an error after a batch that has a
+    /// sample that the source does not have, or too many for any memory.
+    pub fn given(
+        &self,
+        epoch: u64,
+        first: u64,
+        batches: Receiver<Vec<usize>>,
+    ) -> Result<Batches, LoaderError> {
         let options = &self.shared.options;
-        let refused = |reason: String| Err(LoaderError::Options { reason });
         if options.elsewhere.is_some() || !options.parts.are_whole() {
-            return refused("batches that are listed come from this process, and whole".into());
+            return Err(LoaderError::Options {
+                reason: "batches that are given are made in this process, and whole".into(),
+            });
         }
-        if first > batches.len() as u64 {
-            return refused(format!("batch {first}: the list has {}", batches.len()));
-        }
-        let samples = self.images();
-        for (number, batch) in batches.iter().enumerate() {
-            if batch.len() > options.batch_size {
-                let size = options.batch_size;
-                return refused(format!(
-                    "batch {number} of {} images: at most {size}",
-                    batch.len()
-                ));
-            }
-            if let Some(beyond) = batch.iter().find(|&&sample| sample >= samples) {
-                return refused(format!(
-                    "batch {number}: sample {beyond}: must be below {samples}"
-                ));
-            }
-        }
-        let order = Order::listed(self.shared.layout(), batches);
         Ok(Batches::start(
             Arc::clone(&self.shared),
             self.shape,
             epoch,
-            order,
+            Order::given(batches),
             first,
         ))
     }
@@ -315,16 +306,17 @@ pub fn remaining(pipeline: Pipeline, baked: Option<&Baked>, exif: bool) -> Resul
 const MOST_BYTES: u64 = 1 << 34;
 
 /// Refuses batches that no memory would hold.
-fn check_memory(options: &LoaderOptions, (width, height): (u32, u32)) -> Result<(), LoaderError> {
-    let pixels = u64::from(width) * u64::from(height);
-    let images = options.batch_size.div_ceil(options.parts.of);
-    let bytes = (images as u64).saturating_mul(3 * pixels * options.sample_type.bytes() as u64);
+pub(crate) fn check_memory(
+    images: usize,
+    sample_type: SampleType,
+    (width, height): (u64, u64),
+) -> Result<(), LoaderError> {
+    let bytes = (images as u64).saturating_mul(3 * width * height * sample_type.bytes() as u64);
     if bytes <= MOST_BYTES {
         return Ok(());
     }
     let reason = format!(
-        "a batch of {} images of {width}x{height} takes {} GiB, more than {}: use a smaller batch size, or smaller images",
-        images,
+        "a batch of {images} images of {width}x{height} takes {} GiB, more than {}: use a smaller batch size, or smaller images",
         bytes >> 30,
         MOST_BYTES >> 30
     );

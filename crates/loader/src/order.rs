@@ -9,7 +9,14 @@
 //! With [`Parts`] the whole batches are made first, and then divided: part p of P has the places p, p + P, p + 2P, ..
 //! of each batch. So the samples of a whole batch do not depend on the number of parts, and a run can go on with
 //! another number.
+//!
+//! The batches of a [given](Order::given) epoch come from outside while it runs.
 
+use std::collections::{HashMap, VecDeque};
+use std::task::Poll;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use serde::{Deserialize, Serialize};
 
 /// The parts of every batch that a loader yields, one after the other.
@@ -42,14 +49,31 @@ impl Parts {
 
 /// One epoch's order for one rank.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) enum Order {
+    /// The samples are known when the epoch begins.
+    Chosen(Chosen),
+    /// The batches come one by one.
+    Given(Given),
+}
+
+#[derive(Debug)]
+pub(crate) struct Chosen {
     /// The samples; `None` if they keep their own order.
-    chosen: Option<Vec<usize>>,
+    samples: Option<Vec<usize>>,
     /// For each of them, how often it was there before; empty if every sample is there once.
     again: Vec<u32>,
-    /// Where each batch ends in `chosen`; `None` if the layout says it.
-    ends: Option<Vec<usize>>,
     layout: Layout,
+}
+
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// `None` once the giver has ended the epoch.
+    coming: Option<Receiver<Vec<usize>>>,
+    /// The batches from number `first` on that have come.
+    batches: VecDeque<Vec<Place>>,
+    first: u64,
+    /// How often each sample has come.
+    times: HashMap<usize, u32>,
 }
 
 /// A place of a batch.
@@ -105,38 +129,81 @@ impl Layout {
 
 impl Order {
     /// The order of an epoch with these samples, as many as the layout has; `None` for 0, 1, ..
-    pub(crate) fn new(layout: Layout, chosen: Option<Vec<usize>>) -> Self {
-        Self {
-            again: chosen.as_deref().map(before).unwrap_or_default(),
-            chosen,
-            ends: None,
+    pub(crate) fn new(layout: Layout, samples: Option<Vec<usize>>) -> Self {
+        Self::Chosen(Chosen {
+            again: samples.as_deref().map(before).unwrap_or_default(),
+            samples,
             layout,
-        }
+        })
     }
 
-    /// An epoch with exactly these batches.
-    pub(crate) fn listed(layout: Layout, batches: &[Vec<usize>]) -> Self {
-        let ends = batches.iter().scan(0, |end, batch| {
-            *end += batch.len();
-            Some(*end)
-        });
-        Self {
-            ends: Some(ends.collect()),
-            ..Self::new(layout, Some(batches.concat()))
-        }
+    /// An epoch with the batches that come, until the other end of the channel is dropped.
+    pub(crate) fn given(coming: Receiver<Vec<usize>>) -> Self {
+        Self::Given(Given {
+            coming: Some(coming),
+            batches: VecDeque::new(),
+            first: 0,
+            times: HashMap::new(),
+        })
     }
 
-    /// What is yielded in the epoch: its batches, or parts of them.
+    /// What is yielded in the epoch: its batches, or parts of them; of a given one, those that have come.
     pub(crate) fn yields(&self) -> u64 {
-        match &self.ends {
-            Some(ends) => ends.len() as u64,
-            None => self.layout.yields(),
+        match self {
+            Self::Chosen(chosen) => chosen.layout.yields(),
+            Self::Given(given) => given.first + given.batches.len() as u64,
         }
     }
 
-    /// Whether the epoch was given batch by batch.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.ends.is_some()
+    /// Whether the epoch is given batch by batch.
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self, Self::Given(_))
+    }
+
+    /// Whether more batches may come.
+    pub(crate) fn grows(&self) -> bool {
+        matches!(self, Self::Given(Given { coming: Some(_), .. }))
+    }
+
+    /// Takes in the batches that have come.
+    pub(crate) fn receive(&mut self) {
+        let Self::Given(given) = self else { return };
+        while let Some(coming) = &given.coming {
+            match coming.try_recv() {
+                Ok(batch) => given.add(batch),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => given.coming = None,
+            }
+        }
+    }
+
+    /// Waits until another batch has come, or the end of the epoch; pending if `deadline` comes first.
+    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Poll<()> {
+        let Self::Given(given) = self else {
+            return Poll::Ready(());
+        };
+        let Some(coming) = &given.coming else {
+            return Poll::Ready(());
+        };
+        let received = match deadline {
+            Some(deadline) => coming.recv_deadline(deadline),
+            None => coming.recv().map_err(RecvTimeoutError::from),
+        };
+        match received {
+            Ok(batch) => given.add(batch),
+            Err(RecvTimeoutError::Timeout) => return Poll::Pending,
+            Err(RecvTimeoutError::Disconnected) => given.coming = None,
+        }
+        Poll::Ready(())
+    }
+
+    /// Forgets the batches before this one, which are not asked for again.
+    pub(crate) fn forget(&mut self, before: u64) {
+        if let Self::Given(given) = self {
+            while given.first < before && given.batches.pop_front().is_some() {
+                given.first += 1;
+            }
+        }
     }
 
     /// The samples of a batch or part, `batch` below [`Order::yields`].
@@ -146,11 +213,29 @@ impl Order {
 
     /// The places of a batch or part, `batch` below [`Order::yields`].
     pub(crate) fn places(&self, batch: u64) -> Vec<Place> {
-        if let Some(ends) = &self.ends {
-            let batch = batch as usize;
-            let first = batch.checked_sub(1).map_or(0, |before| ends[before]);
-            return (first..ends[batch]).map(|place| self.place(place)).collect();
+        match self {
+            Self::Chosen(chosen) => chosen.places(batch),
+            Self::Given(given) => given.batches[(batch - given.first) as usize].clone(),
         }
+    }
+}
+
+impl Given {
+    fn add(&mut self, batch: Vec<usize>) {
+        let place = |sample| {
+            let times = self.times.entry(sample).or_insert(0);
+            *times += 1;
+            Place {
+                sample,
+                again: *times - 1,
+            }
+        };
+        self.batches.push_back(batch.into_iter().map(place).collect());
+    }
+}
+
+impl Chosen {
+    fn places(&self, batch: u64) -> Vec<Place> {
         let Layout {
             samples,
             batch_size,
@@ -171,7 +256,7 @@ impl Order {
 
     fn place(&self, place: usize) -> Place {
         Place {
-            sample: self.chosen.as_ref().map_or(place, |chosen| chosen[place]),
+            sample: self.samples.as_ref().map_or(place, |samples| samples[place]),
             again: self.again.get(place).copied().unwrap_or(0),
         }
     }
@@ -282,12 +367,24 @@ mod tests {
         }
 
         #[test]
-        fn a_listed_epoch_has_its_batches(batches in prop::collection::vec(prop::collection::vec(0usize..9, 0..6), 0..9)) {
-            let layout = Layout { samples: 9, batch_size: 6, drop_last: false, rank: 0, world_size: 1, parts: Parts::WHOLE };
-            let order = Order::listed(layout, &batches);
+        fn a_given_epoch_has_its_batches(batches in prop::collection::vec(prop::collection::vec(0usize..9, 0..6), 0..9), early in 0usize..9) {
+            let (giver, coming) = crossbeam_channel::unbounded();
+            let mut order = Order::given(coming);
+            let early = early.min(batches.len());
+            let give = |batches: &[Vec<usize>]| batches.iter().for_each(|batch| giver.send(batch.clone()).unwrap());
+            give(&batches[..early]);
+            order.receive();
+            prop_assert_eq!((order.yields(), order.grows()), (early as u64, true));
+            prop_assert_eq!(order.wait(Some(Instant::now())), Poll::Pending);
+            give(&batches[early..]);
+            drop(giver);
+            while order.grows() {
+                prop_assert_eq!(order.wait(None), Poll::Ready(()));
+            }
             prop_assert_eq!(order.yields(), batches.len() as u64);
             let mut times = [0; 9];
             for (number, batch) in batches.iter().enumerate() {
+                order.forget(number as u64);
                 prop_assert_eq!(&order.batch(number as u64), batch);
                 for place in order.places(number as u64) {
                     prop_assert_eq!(place.again, times[place.sample]);

@@ -1,5 +1,7 @@
 //! Which batches come, whatever the threads do.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use stokehold_loader::{BadImagePolicy, Batch, Parts, State};
 use stokehold_pipeline::SampleType;
@@ -33,35 +35,51 @@ proptest! {
         prop_assert_eq!(one, epoch_of(count, prefetch));
     }
 
-    /// What is listed comes, and what an ordinary epoch lists is that epoch.
+    /// What is given comes, whenever it is given, and what an ordinary epoch has is that epoch.
     #[test]
-    fn listed_batches_are_yielded_as_they_are(
-        len in 1usize..40, batch_size in 1usize..9, count in 1usize..9, seed: u64, epoch: u64, first in 0u64..5,
+    fn given_batches_are_yielded_as_they_are(
+        len in 1usize..40, batch_size in 1usize..9, count in 1usize..9, seed: u64, epoch: u64, first in 0u64..5, early in 0usize..9,
     ) {
         let loader = loader(Images::new(len), |o| {
             o.batch_size = batch_size;
             o.workers = workers(count);
             o.seed = seed;
         });
+        let given = |batches: &[Vec<usize>], first| {
+            let (giver, coming) = crossbeam_channel::unbounded();
+            batches.iter().for_each(|batch| giver.send(batch.clone()).unwrap());
+            (giver, loader.given(epoch, first, coming).unwrap())
+        };
         let order = loader.order(epoch);
         let batches: Vec<Vec<usize>> = order.chunks(batch_size).map(<[usize]>::to_vec).collect();
         let first = first.min(batches.len() as u64);
-        let listed = loader.listed(epoch, &batches, first).unwrap();
         let expected = contents(loader.epoch(epoch));
-        prop_assert_eq!(&contents(listed)[..], &expected[first as usize..]);
-        // Uneven ones, and samples twice.
-        let uneven: Vec<Vec<usize>> = (0..7).map(|n| order.iter().copied().take(n % (batch_size + 1)).collect()).collect();
-        let mut listed = loader.listed(epoch, &uneven, 0).unwrap();
-        for (number, expected) in uneven.iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
-            let batch = listed.next().unwrap().unwrap();
+        let (giver, yielded) = given(&batches, first);
+        drop(giver);
+        prop_assert_eq!(&contents(yielded)[..], &expected[first as usize..]);
+        // Uneven ones, samples twice, and larger ones than the options say; some of them given when all before were taken.
+        let uneven: Vec<Vec<usize>> = (0..7).map(|n| order.iter().copied().take(n % (2 * batch_size)).collect()).collect();
+        let early = early.min(uneven.len());
+        let (giver, mut yielded) = given(&uneven[..early], 0);
+        let mut giver = Some(giver);
+        for (number, expected) in uneven.iter().enumerate() {
+            if number >= early {
+                prop_assert!(yielded.next_within(Duration::ZERO).is_pending());
+                giver.as_ref().unwrap().send(expected.clone()).unwrap();
+            }
+            let batch = yielded.next().unwrap().unwrap();
             let samples: Vec<usize> = batch.samples.iter().map(|&sample| sample as usize).collect();
             prop_assert_eq!(&samples, expected);
-            prop_assert_eq!(listed.state().batch, number as u64 + 1);
+            prop_assert_eq!(yielded.state().batch, number as u64 + 1);
         }
-        prop_assert!(listed.next().is_none());
-        prop_assert!(loader.listed(epoch, &[vec![len]], 0).is_err());
-        prop_assert!(loader.listed(epoch, &[vec![0; batch_size + 1]], 0).is_err());
-        prop_assert!(loader.listed(epoch, &[vec![0]], 2).is_err());
+        prop_assert!(yielded.next_within(Duration::ZERO).is_pending());
+        giver.take();
+        prop_assert!(yielded.next().is_none());
+        let (giver, mut refused) = given(&[vec![0], vec![len]], 0);
+        prop_assert!(refused.next().unwrap().is_err());
+        prop_assert!(refused.next().is_none());
+        drop(refused);
+        prop_assert!(giver.send(vec![0]).is_err());
     }
 
     /// Bad images anywhere, by every policy, in every type: the same batches, the same reports and the same error.
