@@ -1034,25 +1034,6 @@ def note_gradients(optimizer):
 # Batches that Stokehold makes.
 
 
-class SwappedIterator:
-    """Stokehold's batches in the place of a DataLoader's iterator."""
-
-    def __init__(self, images):
-        # A script may keep the iterator only, and let go of its loader.
-        self._of = images
-        self._images = iter(images)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        # As torch's own collation has it.
-        return list(next(self._images))
-
-
-SwappedIterator.__next__ = watched_next(SwappedIterator.__next__)
-
-
 def pipeline_of(loader, facts):
     """The transforms as Stokehold has them, for a prediction, if the settings ask for it."""
     if not hook.settings.get("convert"):
@@ -1083,6 +1064,9 @@ class Swap:
         try:
             from stokehold import torch as own
 
+            if isinstance(loader, own.DataLoader):
+                # It makes its batches here without this.
+                return
             self.images = own.InPlaceOf(loader, hook.settings.get("workers"))
             say(f"makes the batches of the DataLoader over {dataset}")
         except Exception as error:
@@ -1121,7 +1105,7 @@ def swapped(loader, facts):
         iterator = None
         if swap.images is not None:
             try:
-                iterator = SwappedIterator(swap.images)
+                iterator = iter(swap.images)
             except Exception as error:
                 swap.refuse(type(member(loader, "dataset")).__name__, error)
         facts.swapped, facts.swap_refused = iterator is not None, swap.refused

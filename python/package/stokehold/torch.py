@@ -19,7 +19,9 @@ import sys
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from array import array
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
     default_collate,
 )
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 from torchvision.datasets import DatasetFolder
 from torchvision.datasets import ImageFolder as TorchvisionFolder
@@ -48,10 +51,12 @@ __all__ = ["DataLoader", "ImageFolder"]
 
 #: Suffixes of files that are decoded here; others are left to Pillow.
 DECODED = (".jpg", ".jpeg", ".png", ".webp")
-#: Samplers whose order does not depend on when they are asked.
-SAMPLERS = (DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, list, range, tuple)
-#: Images of an epoch above which a sampler of the script's own counts as one that never ends; and times the data set.
-ENDLESS, TIMES = 1_000_000, 1_000
+#: Images and batches that are asked for ahead of the loop where that changes nothing.
+AHEAD_IMAGES, AHEAD_BATCHES = 4096, 64
+#: Images that a resumed iteration asks for at once of a sampler that may draw while it runs.
+DRAINED = 1_000_000
+#: What separates the random operations of two epochs of persistent workers.
+STEP = 0x9E3779B97F4A7C15
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "u8": torch.uint8}
 
 
@@ -129,16 +134,19 @@ class DataLoader(torch_data.DataLoader[Any]):
     """``torch.utils.data.DataLoader`` over images, in threads.
 
     Yields what PyTorch's yields: ``[images, labels]``, (N, 3, H, W) and what ``default_collate`` makes of the labels. The order is
-    PyTorch's: ``batch_sampler`` is asked for the whole epoch when an iteration starts. Random operations follow from a number that
-    each iteration draws from ``generator``, as those of PyTorch's workers do. A file that the decoder here refuses is read by the
+    PyTorch's: ``batch_sampler`` is asked when PyTorch asks it, ``prefetch_factor * num_workers`` batches ahead of the loop. Samplers
+    of torch that draw an epoch's order at once are asked further ahead. Random operations follow from a number that each iteration
+    draws from ``generator``, as those of PyTorch's workers do. A file that the decoder here refuses is read by the
     data set itself, with Pillow; if that fails too, its error is raised.
 
     Args:
         dataset: an ``ImageFolder``, this module's or torchvision's, or a ``Subset`` of one, to any depth.
         num_workers: threads; 0 is 1.
         batch_size, shuffle, sampler, batch_sampler, drop_last, pin_memory, generator: as PyTorch's.
-        timeout, multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order: checked as PyTorch's, and
-            without effect: there are no processes.
+        prefetch_factor: batches that ``batch_sampler`` is asked for ahead, for each of ``num_workers``.
+        persistent_workers: as with PyTorch, all iterations of the loader are one iterator, and only the first one draws a number.
+        timeout, multiprocessing_context, pin_memory_device, in_order: checked as PyTorch's, and without effect: there are no
+            processes.
         dtype, device, cache, cache_share, executor, gpu_decode, gpu_memory_budget, exif, prefetch, sample_transform,
             batch_transform: as of ``stokehold.Loader``.
         bad_images: ``"pytorch"``, as above, or ``"skip"``, ``"substitute"`` or ``"error"`` as of ``stokehold.Loader``.
@@ -216,6 +224,9 @@ class DataLoader(torch_data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """Starts an epoch, or the rest of the one that ``load_state_dict`` said. Other iterations may be running."""
+        return self._served.iterate()
+
+    def _get_iterator(self) -> Any:
         return self._served.begin()
 
     def state_dict(self) -> dict[str, Any]:
@@ -225,7 +236,8 @@ class DataLoader(torch_data.DataLoader[Any]):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Has the next iteration continue where ``state_dict()`` was taken: with exactly the batches that were left. A state after
-        the last batch continues with a new epoch.
+        the last batch continues with a new epoch. A sampler of your own that draws from torch's generators while it runs is asked
+        for the rest of the epoch, up to a million images, when the iteration starts.
 
         Raises:
             OptionError: the state is of another loader.
@@ -238,12 +250,13 @@ class DataLoader(torch_data.DataLoader[Any]):
         return self._served.renew(_Parts(self))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Threads stay in their process.
-        return {name: value for name, value in vars(self).items() if name != "_served"}
+        # Threads stay in their process; a state that was loaded comes along.
+        return {**vars(self), "_served": self._served.loaded}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._served = _Served(self)
+        loaded, self._served = self._served, _Served(self)
+        self._served.loaded = loaded
 
 
 #: Arguments of a DataLoader that are those of the Loader below it.
@@ -271,12 +284,14 @@ class InPlaceOf:
     """
 
     def __init__(self, loader: Any, threads: int | None = None) -> None:
+        if isinstance(loader, DataLoader):
+            raise OptionError("stokehold.torch.DataLoader makes its batches itself")
         self._served = _Served(loader, threads, swaps=True)
         self._served.renew(_Parts(loader, swaps=True))
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Any:
         """Starts an epoch; other iterations may be running."""
-        return self._served.begin()
+        return self._served.iterate()
 
 
 def pipeline_of(loader: Any) -> Any:
@@ -358,19 +373,13 @@ class _Parts:
     def _look_at_loader(self, loader: Any, swaps: bool) -> None:
         kind = type(loader)
         for name in ("_get_iterator", "_index_sampler", "_auto_collation"):
-            if getattr(kind, name, None) is not getattr(torch_data.DataLoader, name, None):
+            known = [getattr(of, name, None) for of in (torch_data.DataLoader, DataLoader)]
+            if not any(getattr(kind, name, None) is one for one in known) or name in vars(loader):
                 self._refuse(f"{kind.__name__} has its own {name}, which would not be called")
         if isinstance(loader.dataset, torch_data.IterableDataset):
             return
-        sampler = _sampler_of(loader)
         if loader.batch_sampler is None:
             self._refuse("batch_size=None: images come in batches here; give a number")
-        elif swaps and (type(loader.batch_sampler) is not BatchSampler or type(sampler) not in SAMPLERS):
-            name, own = ("sampler", sampler) if type(loader.batch_sampler) is BatchSampler else ("batch_sampler", loader.batch_sampler)
-            self._refuse(
-                f"{name}: {_name(own)} may look at what the loop does meanwhile, and would be asked for a whole epoch at its start; "
-                "torch's own are served, and stokehold.torch.DataLoader takes any"
-            )
         if loader.collate_fn is not default_collate and loader.batch_sampler is not None:
             self._refuse(
                 f"collate_fn: {_name(loader.collate_fn)} would not be called; batches are stacked as default_collate does. To change "
@@ -397,24 +406,27 @@ class _Served:
 
     def __init__(self, loader: Any, threads: int | None = None, swaps: bool = False) -> None:
         # The loader may keep this, so this does not keep the loader.
-        self._weak, self._threads, self._swaps = weakref.ref(loader), threads, swaps
+        self._weak, self._threads, self.swaps = weakref.ref(loader), threads, swaps
         self._made_of: Any = None
-        self._largest = 0
         self._engine: Any = None
-        self._state: dict[str, Any] | None = None
+        #: The state that the next iteration begins with.
+        self.loaded: dict[str, Any] | None = None
+        #: The iterator of persistent workers, and the one that began last with its position, which outlives it.
+        self._persistent: _Iterator | None = None
         self._last: Any = None
+        self._position: dict[str, Any] = {}
         self._told: set[str] = set()
 
     @property
     def _loader(self) -> Any:
         loader = self._weak()
         if loader is None:
-            raise UsageError("the loader is gone")
+            raise UsageError("the loader is gone: keep the DataLoader as long as it is iterated")
         return loader
 
     def _number_of_threads(self, loader: Any) -> int | None:
         own = max(1, int(loader.num_workers))
-        if not self._swaps:
+        if not self.swaps:
             return own
         ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self._threads is None and (ranks or isinstance(_sampler_of(loader), DistributedSampler)):
@@ -422,13 +434,12 @@ class _Served:
             return own
         return self._threads
 
-    def renew(self, parts: _Parts, largest: int = 1) -> Loader:
-        """The engine; another one if it has to make something else than the last one, or larger batches."""
+    def renew(self, parts: _Parts) -> Loader:
+        """The engine; another one if it has to make something else than the last one."""
         loader, source = self._loader, parts.source
         paths = [] if source is not None else [path for path, _ in parts.folder.samples]
-        options = {} if self._swaps else {name: getattr(loader, name) for name in PASSED}
-        bad_images = "pytorch" if self._swaps else loader.bad_images
-        largest = max(largest, getattr(loader, "batch_size", None) or 1)
+        options = {} if self.swaps else {name: getattr(loader, name) for name in PASSED}
+        bad_images = "pytorch" if self.swaps else loader.bad_images
         made_of = (
             parts.pipeline.json(),
             hash(tuple(paths)) if source is None else id(source),
@@ -436,179 +447,274 @@ class _Served:
             bad_images,
             tuple(options.values()),
         )
-        if made_of != self._made_of or largest > self._largest:
+        if made_of != self._made_of:
             fills = bad_images == "pytorch"
             if fills:
                 bad_images = "skip" if parts.can_fill else "error"
             self._engine = Loader(
                 open_source([(path, 0) for path in paths] if source is None else source, "train"),
                 parts.pipeline,
-                batch_size=largest,
+                batch_size=getattr(loader, "batch_size", None) or 1,
                 shuffle=False,
                 num_workers=self._number_of_threads(loader),
                 bad_images=bad_images,
                 bad_image_limit=2**62 if fills else 100,
                 **options,
             )
-            self._made_of, self._largest = made_of, largest
+            self._made_of = made_of
         engine: Loader = self._engine
         return engine
 
+    def iterate(self) -> _Iterator:
+        """What ``iter(loader)`` gives: with persistent workers the same iterator again, as in PyTorch."""
+        loader = self._loader
+        if not (loader.persistent_workers and loader.num_workers > 0):
+            return self.begin()
+        if self._persistent is None or self.loaded is not None:
+            self._persistent = self.begin()
+        else:
+            with _Unchanged(_generators(loader)):
+                self._persistent._reset(loader)
+        return self._persistent
+
     def begin(self) -> _Iterator:
         """Starts an iteration; others may be running."""
-        loader = self._loader
-        parts = _Parts(loader, self._swaps)
-        before = [generator.get_state() for generator in _generators(loader)]
-        try:
-            drawn, first = self._next_epoch(loader)
-            numbers = [[parts.root_number(index) for index in batch] for batch in drawn.batches]
-            engine = self.renew(parts, max(map(len, drawn.batches), default=1))
-            iterator = _Iterator(self, loader, parts, engine, drawn, numbers, first)
-        except BaseException:
-            # Who goes on with PyTorch's loader draws what it would have drawn.
-            for generator, state in zip(_generators(loader), before):
-                generator.set_state(state)
-            raise
-        self._state, self._last = None, weakref.ref(iterator)
-        self._position = iterator.position
+        loader, state = self._loader, self.loaded
+        parts = _Parts(loader, self.swaps)
+        with _Unchanged(_generators(loader)):
+            iterator = None
+            if state is not None and _epoch_of(loader) in (None, state["epoch"]):
+                with _AsSaved(_generators(loader), state["generators"]) as saved:
+                    iterator = _Iterator(self, loader)
+                    if state["persistent"]:
+                        saved.again()
+                        _BaseDataLoaderIter._reset(iterator, loader)
+                        iterator.seed = state["seed"]
+                    if not iterator.skip(parts, state):
+                        iterator = None
+            if iterator is None:
+                iterator = _Iterator(self, loader)
+            iterator.launch(parts, self.renew(parts))
+        self.loaded = None
         return iterator
 
-    def _next_epoch(self, loader: Any) -> tuple[_Drawn, int]:
-        state = self._state
-        if state is not None and _epoch_of(loader) in (None, state["epoch"]):
-            with _as_saved(_generators(loader), state["generators"]):
-                drawn = _Drawn(loader)
-            if state["order"] not in (None, drawn.digest()):
-                raise OptionError(
-                    "state_dict: the sampler gives another order than when the state was saved; the data or the sampler is another one, "
-                    "or it draws from something else than torch's generators"
-                )
-            if state["batch"] < len(drawn.batches) or state["batch"] == 0:
-                return drawn, state["batch"]
-        return _Drawn(loader), 0
-
-    def note(self, iterator: _Iterator) -> None:
+    def note(self, iterator: _Iterator, begins: bool = False) -> None:
         """Notes how far the iteration is that began last."""
+        if begins:
+            self._last = weakref.ref(iterator)
         if self._last is not None and self._last() is iterator:
             self._position = iterator.position
 
     def state(self) -> dict[str, Any]:
-        if self._state is not None:
-            return dict(self._state)
-        if self._last is None:
-            return _state(_epoch_of(self._loader), 0, [_saved(generator) for generator in _generators(self._loader)], None)
-        drawn, batch = self._position
-        return _state(drawn.epoch, batch, drawn.generators, None if drawn.epoch is not None else drawn.digest())
+        if self.loaded is not None:
+            return dict(self.loaded)
+        if self._last is not None:
+            return dict(self._position)
+        loader = self._loader
+        return _state(loader, 0, [_saved(generator) for generator in _generators(loader)], 0, 0, False)
 
     def load(self, state: dict[str, Any]) -> None:
-        if not isinstance(state, dict) or set(state) != set(_state(0, 0, [], 0)) or state["version"] != 1:
-            raise OptionError("state_dict: give what state_dict() of a stokehold.torch.DataLoader returned")
         loader = self._loader
-        epoch = _epoch_of(loader)
-        if (epoch is None) != (state["epoch"] is None) or len(state["generators"]) != len(_generators(loader)):
+        own = _state(loader, 0, [_saved(generator) for generator in _generators(loader)], 0, 0, False)
+        if not isinstance(state, dict) or set(state) != set(own) or state["version"] != own["version"]:
+            raise OptionError("state_dict: give what state_dict() of a stokehold.torch.DataLoader returned")
+        numbers = ["batch", "order", "seed"] + ([] if own["epoch"] is None else ["epoch"])
+        wrong = [name for name in numbers if type(state[name]) is not int or state[name] < 0]
+        wrong += [] if isinstance(state["persistent"], bool) else ["persistent"]
+        if wrong:
+            raise OptionError("state_dict: " + ", ".join(f"{name}={state[name]!r}" for name in wrong) + ": it is no state of a DataLoader")
+        generators = state["generators"]
+        alike = isinstance(generators, list) and len(generators) == len(own["generators"])
+        if not alike or (own["epoch"] is None) != (state["epoch"] is None):
             raise OptionError("state_dict: it is of a loader with another kind of sampler or generator")
-        if epoch is not None:
+        with _AsSaved([torch.Generator(generator.device) for generator in _generators(loader)], generators):
+            pass
+        if own["epoch"] is not None:
             _sampler_of(loader).set_epoch(state["epoch"])
-        self._state = dict(state)
+        self.loaded = dict(state)
 
     def tell(self, text: str) -> None:
         """Says something once. A script that is served unchanged gets no warnings, which it may turn into errors."""
         if text in self._told:
             return
         self._told.add(text)
-        if self._swaps:
+        if self.swaps:
             sys.stderr.write(f"stokehold: {text}\n")
         else:
-            warnings.warn(text, BadImageWarning, stacklevel=4)
+            # From here: _of_engine, _next_data, torch's __next__, the loop.
+            warnings.warn(text, BadImageWarning, stacklevel=5)
 
 
-class _Drawn:
-    """What an iteration draws, in the order in which PyTorch draws it: a seed of random operations, and the batches."""
+class _Iterator(_BaseDataLoaderIter):
+    """One pass over a loader; with persistent workers one after the other.
 
-    def __init__(self, loader: Any) -> None:
-        self.epoch = _epoch_of(loader)
-        #: As they were before.
-        self.generators = [_saved(generator) for generator in _generators(loader)]
-        self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
-        self.batches: list[list[Any]] = []
-        images, most = 0, max(ENDLESS, TIMES * len(loader.dataset))
-        for batch in loader.batch_sampler:
-            self.batches.append(list(batch))
-            images += len(self.batches[-1])
-            if images > most and type(_sampler_of(loader)) not in SAMPLERS:
-                raise OptionError(f"sampler: it has given {images} images and no end, and is asked for a whole epoch at its start here")
-        self._digest: int | None = None
+    PyTorch's class asks the sampler for its iterator, draws the number that random operations follow from, and counts.
+    """
 
-    def digest(self) -> int:
-        """Tells one order from another."""
-        if self._digest is None:
-            self._digest = zlib.crc32(repr([[operator.index(index) for index in batch] for batch in self.batches]).encode())
-        return self._digest
+    def __init__(self, served: _Served, loader: Any) -> None:
+        self._served = served
+        self._generators = [_saved(generator) for generator in _generators(loader)]
+        super().__init__(loader)
+        self.seed: int = self._base_seed
+        self._was_reset = False
+        self._ask_from_the_start(loader)
 
+    def _ask_from_the_start(self, loader: Any) -> None:
+        #: Batches that the sampler has given and the loop has not taken: the data set's indices with the folder's numbers, or with
+        #: what is wrong with them.
+        self._asked: deque[tuple[Any, list[int] | Exception]] = deque()
+        self._asked_images, self._is_over = 0, False
+        #: The number of the next batch, and what tells the batches before it from others.
+        self._next = self._first = self._order = 0
+        self._steady = _draws_at_once(loader)
+        self._least = (getattr(loader, "prefetch_factor", None) or 2) * loader.num_workers
+        self._about = _state(loader, 0, self._generators, 0, self.seed, self._was_reset)
+        self._given: Any = None
+        self._skipped: list[list[int]] = []
 
-class _Iterator(Iterator[list[Any]]):
-    """One pass over a loader."""
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        parts = _Parts(loader, self._served.swaps)
+        if self._given is not None:
+            self._given.stop()
+        self._generators = [_saved(generator) for generator in _generators(loader)]
+        super()._reset(loader, first_iter)
+        self.seed, self._was_reset = (self.seed + STEP) % 2**63, True
+        self._ask_from_the_start(loader)
+        self.launch(parts, self._served.renew(parts))
 
-    def __init__(
-        self, served: _Served, loader: Any, parts: _Parts, engine: Loader, drawn: _Drawn, numbers: list[list[int]], first: int
-    ) -> None:
-        self._served, self._parts, self._engine = served, parts, engine
-        self._dataset, self._drawn, self._numbers, self._next = loader.dataset, drawn, numbers, first
-        self._with_samples = getattr(loader, "samples", False) and type(loader) is not torch_data.DataLoader
-        self._fills = parts.can_fill and (served._swaps or loader.bad_images == "pytorch")
-        self._dtype = DTYPES[name_of_dtype(getattr(loader, "dtype", "float32") if not served._swaps else "float32")]
-        self._pins = loader.pin_memory and torch.cuda.is_available()
-        self._listed = engine._core.listed(drawn.seed, numbers, first)
-        #: The next batch that the engine has, and its number.
-        self._ahead: Any = None
+    def skip(self, parts: _Parts, state: dict[str, Any]) -> bool:
+        """Leaves out the batches that a state has behind it; ``False`` if that is all of them."""
+        self._parts, self._was_reset = parts, state["persistent"]
+        self._about = {**self._about, "seed": self.seed, "persistent": self._was_reset}
+        distributed = state["epoch"] is not None
+        order = state["order"]
+        same = not distributed or order == self._about["order"]
+        while same and self._next < state["batch"] and self._ask():
+            self._skipped.append(self._take()[1])
+        if not same or self._next < state["batch"] or not distributed and order != self._order:
+            raise OptionError(
+                "state_dict: the sampler gives another order than when the state was saved; the data or the sampler is another one, "
+                "or it draws from something else than torch's generators"
+            )
+        self._first = self._next
+        while not self._steady and self._asked_images < DRAINED and self._ask():
+            pass
+        return self._next == 0 or bool(self._asked) or self._ask()
+
+    def launch(self, parts: _Parts, engine: Loader) -> None:
+        """Begins, as far as PyTorch begins before the first batch is asked for."""
+        served = self._served
+        self._parts, self._engine = parts, engine
+        loader = served._loader
+        self._with_samples = not served.swaps and loader.samples
+        self._fills = parts.can_fill and (served.swaps or loader.bad_images == "pytorch")
+        self._dtype = DTYPES[name_of_dtype("float32" if served.swaps else loader.dtype)]
+        self._given = engine._core.given(self.seed, self._first)
+        for numbers in self._skipped + [numbers for _, numbers in self._asked]:
+            self._given.give(numbers if isinstance(numbers, list) else [])
+        self._skipped = []
+        if self._is_over:
+            self._given.end()
         self._failed: Exception | None = None
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+        served.note(self, begins=True)
+        if self._least > 0:
+            self._ask_ahead()
+            self._given.start()
 
     @property
-    def position(self) -> tuple[_Drawn, int]:
-        """What the epoch is, and the number of its next batch."""
-        return self._drawn, self._next
+    def position(self) -> dict[str, Any]:
+        """The state after the batches that the loop has taken."""
+        about = self._about
+        return {**about, "batch": self._next, "order": self._order if about["epoch"] is None else about["order"]}
 
-    def __next__(self) -> list[Any]:
-        while self._next < len(self._numbers):
+    def _ask(self) -> bool:
+        """Asks the sampler for another batch; ``False`` at its end."""
+        if self._is_over:
+            return False
+        try:
+            batch = self._next_index()
+        except StopIteration:
+            self._is_over = True
+            if self._given is not None:
+                self._given.end()
+            return False
+        numbers: list[int] | Exception
+        try:
+            batch = list(batch)
+            numbers = [self._parts.root_number(index) for index in batch]
+        except Exception as error:
+            # It is this batch's, and raised in its turn.
+            numbers = error
+        self._asked.append((batch, numbers))
+        self._asked_images += len(numbers) if isinstance(numbers, list) else 0
+        if self._given is not None:
+            self._given.give(numbers if isinstance(numbers, list) else [])
+        return True
+
+    def _ask_ahead(self) -> None:
+        def enough() -> bool:
+            asked = len(self._asked)
+            return asked >= self._least and (not self._steady or asked >= AHEAD_BATCHES or self._asked_images >= AHEAD_IMAGES)
+
+        while not enough() and self._ask():
+            pass
+
+    def _take(self) -> tuple[Any, Any]:
+        """The next batch that was asked for."""
+        batch, numbers = self._asked.popleft()
+        if isinstance(numbers, list):
+            self._asked_images -= len(numbers)
+            self._order = zlib.crc32(array("q", numbers).tobytes(), self._order)
+        self._next += 1
+        return batch, numbers
+
+    def _next_data(self) -> list[Any]:
+        while True:
+            if not self._asked and not self._ask():
+                self._given.stop()
+                raise StopIteration
             number = self._next
+            if self._steady:
+                self._ask_ahead()
             images, found = self._of_engine(number)
             # An error ends this batch, and not the iteration, as in PyTorch.
-            self._next += 1
+            batch, numbers = self._take()
             self._served.note(self)
-            if self._fills and len(found) < len(self._numbers[number]):
-                images, found = self._filled(number, images, found), self._numbers[number]
+            self._ask_ahead()
+            if isinstance(numbers, Exception):
+                raise numbers
+            if not batch:
+                # PyTorch's error.
+                default_collate(batch)
+            if self._fills and len(found) < len(numbers):
+                images, found = self._filled(batch, numbers, images, found), numbers
             if images is not None:
                 return self._batch(images, found)
-        raise StopIteration
 
     def _of_engine(self, number: int) -> tuple[Any, list[int]]:
         """The images of a batch that the engine could decode, and their numbers."""
         if self._failed is not None:
             raise self._failed
-        if self._ahead is None:
-            try:
-                # A batch of which no image can be decoded has no turn.
-                self._ahead = self._listed.next() or (len(self._numbers), None)
-            except Exception as error:
-                self._failed = error
-                raise
+        try:
+            made = self._given.next(number)
+        except Exception as error:
+            self._failed = error
+            raise
         for news in self._engine._core.news():
             self._served.tell(news)
-        if self._ahead[0] != number:
+        if made is None:
             return None, []
-        (_, (memory, _, samples, bad)), self._ahead = self._ahead, None
+        memory, _, samples, bad = made
         for name, reason in bad:
             self._served.tell(f"{name}: {reason}{'; the data set reads it with Pillow' if self._fills else ''}")
-        return self._engine._take_images(memory), torch.utils.dlpack.from_dlpack(samples).tolist()
+        found = torch.utils.dlpack.from_dlpack(samples).tolist()
+        return (self._engine._take_images(memory) if found else None), found
 
     def _batch(self, images: Any, found: list[int]) -> list[Any]:
         images = self._engine._transform(images)
         labels = default_collate([self._label(root) for root in found])
-        if self._pins:
-            images = images if images.is_cuda else images.pin_memory()
+        if self._pin_memory:
+            images = images.pin_memory() if images.device.type == "cpu" else images
             labels = labels.pin_memory() if isinstance(labels, torch.Tensor) else labels
         return [images, labels, torch.tensor(found)] if self._with_samples else [images, labels]
 
@@ -617,10 +723,10 @@ class _Iterator(Iterator[list[Any]]):
         label = folder.samples[root][1]
         return label if folder.target_transform is None else folder.target_transform(label)
 
-    def _filled(self, number: int, images: Any, found: list[int]) -> Any:
+    def _filled(self, batch: Any, numbers: list[int], images: Any, found: list[int]) -> Any:
         """A batch whose missing images the data set has made."""
         rows, taken = [], 0
-        for index, root in zip(self._drawn.batches[number], self._numbers[number]):
+        for index, root in zip(batch, numbers):
             if taken < len(found) and found[taken] == root:
                 rows.append(images[taken])
                 taken += 1
@@ -631,6 +737,16 @@ class _Iterator(Iterator[list[Any]]):
             row = row.to(self._dtype)
             rows.append(row if images is None else row.to(images.device))
         return torch.stack(rows)
+
+
+def _draws_at_once(loader: Any) -> bool:
+    """Whether the sampler draws an epoch's whole order when it is asked for the first batch, so that asking ahead changes nothing."""
+    sampler = _sampler_of(loader)
+    if type(loader.batch_sampler) is not BatchSampler:
+        return False
+    if type(sampler) is RandomSampler:
+        return sampler.generator is None or not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
+    return type(sampler) in (SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler, range, tuple)
 
 
 def _name(thing: Any) -> str:
@@ -654,7 +770,7 @@ def _generators(loader: Any) -> list[torch.Generator]:
     """The generators that an iteration draws from: the loader's, and its sampler's."""
     found: list[torch.Generator] = []
     for generator in (loader.generator, getattr(_sampler_of(loader), "generator", None)):
-        generator = torch.default_generator if generator is None else generator
+        generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
         if not any(generator is known for known in found):
             found.append(generator)
     return found
@@ -664,24 +780,56 @@ def _saved(generator: torch.Generator) -> str:
     return base64.b64encode(generator.get_state().numpy().tobytes()).decode()
 
 
-def _state(epoch: int | None, batch: int, generators: list[str], order: int | None) -> dict[str, Any]:
-    return {"version": 1, "epoch": epoch, "batch": batch, "generators": generators, "order": order}
+def _state(loader: Any, batch: int, generators: list[str], order: int, seed: int, persistent: bool) -> dict[str, Any]:
+    """A position in an epoch.
+
+    ``generators`` are as they were before the epoch, ``order`` tells the batches before ``batch`` from others, and ``seed`` is what
+    random operations follow from. ``persistent``: the epoch did not draw the seed, because it has the workers of the one before. For
+    a ``DistributedSampler`` the order is that of all ranks.
+    """
+    sampler, epoch = _sampler_of(loader), _epoch_of(loader)
+    if epoch is not None:
+        about = (len(sampler.dataset), sampler.num_replicas, sampler.shuffle, sampler.seed, sampler.drop_last, loader.batch_size)
+        order = zlib.crc32(repr(about).encode())
+    return {
+        "version": 2, "epoch": epoch, "batch": batch, "generators": generators, "order": order, "seed": seed, "persistent": persistent
+    }  # fmt: skip
 
 
-class _as_saved:
+class _Unchanged:
+    """Generators that an exception leaves as they were: who continues with PyTorch's loader draws what it would have drawn."""
+
+    def __init__(self, generators: list[torch.Generator]) -> None:
+        self._before = [(generator, generator.get_state()) for generator in generators]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is not None:
+            for generator, state in self._before:
+                generator.set_state(state)
+
+
+class _AsSaved:
     """Generators as they were saved. Afterwards torch's own is what it was before; others stay after their draws."""
 
     def __init__(self, generators: list[torch.Generator], saved: list[str]) -> None:
         self._generators, self._saved = generators, saved
 
-    def __enter__(self) -> None:
+    def again(self) -> None:
+        """Sets them to what was saved."""
+        for generator, text in zip(self._generators, self._saved):
+            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype=torch.uint8))
+
+    def __enter__(self) -> _AsSaved:
         self._before = torch.default_generator.get_state()
         try:
-            for generator, text in zip(self._generators, self._saved):
-                generator.set_state(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8))
+            self.again()
         except (binascii.Error, TypeError, ValueError, RuntimeError) as error:
             torch.default_generator.set_state(self._before)
             raise OptionError(f"state_dict: generators: {error}") from None
+        return self
 
     def __exit__(self, *_: object) -> None:
         torch.default_generator.set_state(self._before)
