@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 from stokehold import transforms as T
@@ -20,12 +22,25 @@ def convert(compose: Any) -> T.Compose:
         raise OptionError(f"{error} (ToFloat is ToTensor here)") from None
 
 
-def _operations(compose: Any) -> list[T.Operation]:
+class _NoEquivalent(OptionError):
+    pass
+
+
+class _Images:
+    """What images are between two transforms, which is what v2's transforms look at."""
+
+    #: ``PIL``, ``Image`` for bytes of v2's ``tv_tensors.Image``, ``Tensor`` for bytes of a tensor, or ``floats``.
+    kind = "PIL"
+
+
+def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation]:
+    images = _Images() if images is None else images
     converted: list[T.Operation] = []
-    reasons: list[str] = []
+    reasons = [f"torch has {name} for all modules, which would not be called" for name in _hooks_of_all()]
+    reasons += [f"torchvision's {name} is another function than it was, which would not be called" for name in _replaced_functions()]
     for number, transform in enumerate(_flat(compose), 1):
         try:
-            for operation in _converted(transform, any(isinstance(before, T.ToTensor) for before in converted)):
+            for operation in _converted(transform, images):
                 _append(converted, operation)
         except OptionError as error:
             reasons.append(f"transform {number} ({_name(transform)}) {error}")
@@ -58,8 +73,7 @@ def _append(converted: list[T.Operation], operation: T.Operation) -> None:
     converted.insert(place, operation)
 
 
-def _converted(transform: Any, is_float: bool) -> list[T.Operation]:
-    """``is_float``: whether numbers are floats already, and no bytes."""
+def _converted(transform: Any, images: _Images) -> list[T.Operation]:
     kind = type(transform)
     if kind.__name__ == "Identity" and _is_of(kind, "torch.nn"):
         return []
@@ -71,16 +85,23 @@ def _converted(transform: Any, is_float: bool) -> list[T.Operation]:
     changed = _changed(transform)
     if changed:
         raise OptionError(f"has {changed} of the script's own, which would not be called")
-    convert = _CONVERT.get(kind.__name__)
-    if kind.__name__ in ("ConvertImageDtype", "ToDtype"):
-        convert = _to_bytes_or_float if not is_float else _to_float_again
-    if convert is None:
-        raise OptionError(
-            f"has no equivalent here; there are {', '.join(sorted(_CONVERT))}. Leave it out, or apply it behind the pipeline: "
-            "Loader(sample_transform=..) or, faster, Loader(batch_transform=..)"
-        )
     try:
+        if kind.__name__ in _TYPES:
+            return _to_type(transform, images)
+        if kind.__name__ in _OF_IMAGES:
+            return _OF_IMAGES[kind.__name__](transform, images)
+        convert = _CONVERT.get(kind.__name__)
+        if convert is None:
+            raise _NoEquivalent(
+                f"has no equivalent here; there are {', '.join(sorted([*_CONVERT, *_OF_IMAGES, *_TYPES]))}. Leave it out, or apply it behind "
+                "the pipeline: Loader(sample_transform=..) or, faster, Loader(batch_transform=..)"
+            )
+        fill = getattr(transform, "fill", None)
+        if isinstance(fill, dict):
+            transform = _Filled(transform, _fill_of(fill, images))
         converted: list[T.Operation] = convert(transform)
+    except _NoEquivalent:
+        raise
     except OptionError as error:
         raise OptionError(f"cannot be converted: {error}") from None
     return converted
@@ -101,10 +122,50 @@ def _is_of(kind: type, package: str) -> bool:
 
 
 def _changed(transform: Any) -> str:
-    """What an object does differently from its class: hooks, and methods of its own."""
+    """What an object does differently from its class as it was made: hooks, and methods that a script has set in either."""
     own = [name for name in getattr(transform, "__dict__", ()) if callable(getattr(type(transform), name, None))]
     own += [name for name in ("_forward_hooks", "_forward_pre_hooks") if getattr(transform, name, None)]
-    return " and ".join(own)
+    return " and ".join(own + replaced(type(transform)))
+
+
+def replaced(kind: type) -> list[str]:
+    """The methods of a class of torch or torchvision, and of its bases there, that a script has replaced."""
+    found = []
+    for base in kind.__mro__:
+        if base.__module__.split(".")[0] in ("torch", "torchvision"):
+            found += [name for name, method in vars(base).items() if isinstance(method, FunctionType) and is_foreign(method)]
+            called = [name for name in ("__call__", "forward", "transform", "__getitem__", "__getitems__") if name in vars(base)]
+            found += [name for name in called if not isinstance(vars(base)[name], FunctionType)]
+    return list(dict.fromkeys(found))
+
+
+def is_foreign(function: Any) -> bool:
+    """Whether a function was written elsewhere than in torch and torchvision."""
+    code = getattr(function, "__code__", None)
+    return code is None or not code.co_filename.startswith(_folders())
+
+
+def _folders() -> tuple[str, ...]:
+    packages = (sys.modules.get(name) for name in ("torch", "torchvision"))
+    files = [getattr(package, "__file__", None) for package in packages]
+    # Some methods are made while a class is.
+    return (*(os.path.dirname(file) + os.sep for file in files if file), "<string>")
+
+
+def _hooks_of_all() -> list[str]:
+    module = sys.modules.get("torch.nn.modules.module")
+    names = ("_global_forward_hooks", "_global_forward_pre_hooks")
+    return [name.removeprefix("_global_") for name in names if getattr(module, name, None)]
+
+
+def _replaced_functions() -> list[str]:
+    modules = (sys.modules.get(f"torchvision.transforms.{name}") for name in ("functional", "v2.functional"))
+    return [
+        name
+        for module in modules
+        for name, function in (vars(module) if module is not None else {}).items()
+        if isinstance(function, FunctionType) and is_foreign(function)
+    ]
 
 
 def _flat(transform: Any) -> Iterable[Any]:
@@ -124,19 +185,43 @@ def _flat(transform: Any) -> Iterable[Any]:
         yield from _flat(one)
 
 
-def _dtype(transform: Any) -> tuple[str, bool]:
-    """The type that images become, and whether their range follows."""
-    dtype = transform.dtype
+def _is_v2(transform: Any) -> bool:
+    return type(transform).__module__.startswith("torchvision.transforms.v2")
+
+
+def _to_type(transform: Any, images: _Images) -> list[T.Operation]:
+    """ToImage and others that change what images are, and no pixel."""
+    name, is_v2 = type(transform).__name__, _is_v2(transform)
+    if name == "ToTensor" and images.kind == "PIL":
+        images.kind = "floats"
+        return [T.ToTensor()]
+    if images.kind == "PIL":
+        images.kind = {"ToImage": "Image", "PILToTensor": "Tensor"}.get(name, "PIL")
+    elif name in ("ToTensor", "PILToTensor") and not is_v2:
+        raise OptionError("torchvision raises an error for what is a tensor already; leave it out")
+    elif images.kind != "floats":
+        images.kind = {"ToImage": "Image", "ToPureTensor": "Tensor"}.get(name, images.kind)
+    return []
+
+
+def _to_dtype(transform: Any, images: _Images) -> list[T.Operation]:
+    dtype, scale = transform.dtype, getattr(transform, "scale", True)
+    if images.kind == "PIL":
+        if type(transform).__name__ == "ToDtype":
+            # It leaves PIL's images alone.
+            return []
+        raise OptionError("torchvision raises an error for PIL images; put ToImage or PILToTensor before it")
     if isinstance(dtype, dict):
-        dtype = _by_kind("dtype", dtype)
-    return str(dtype), getattr(transform, "scale", True)
-
-
-def _to_bytes_or_float(transform: Any) -> list[T.Operation]:
-    dtype, scale = _dtype(transform)
+        dtype = _of_type("dtype", dtype, images)
+    dtype = str(dtype)
+    if images.kind == "floats":
+        if dtype in ("torch.float32", "None"):
+            return []
+        raise OptionError(f"dtype={dtype}, scale={scale}: of floats only torch.float32 is converted; other types are the loader's dtype argument")
     if dtype in ("torch.uint8", "None"):
         return []
     if dtype == "torch.float32" and scale:
+        images.kind = "floats"
         return [T.ToTensor()]
     raise OptionError(
         f"dtype={dtype}, scale={scale}: of bytes only torch.uint8, and torch.float32 with scale=True, are converted; other types are "
@@ -144,82 +229,114 @@ def _to_bytes_or_float(transform: Any) -> list[T.Operation]:
     )
 
 
-def _to_float_again(transform: Any) -> list[T.Operation]:
-    dtype, scale = _dtype(transform)
-    if dtype in ("torch.float32", "None"):
-        return []
-    raise OptionError(f"dtype={dtype}, scale={scale}: of floats only torch.float32 is converted; other types are the loader's dtype argument")
+def _of_type(what: str, given: dict[Any, Any], images: _Images) -> Any:
+    """What v2 takes for images, of a value for each type."""
+    module, name = {"PIL": ("PIL.Image", "Image"), "Image": ("torchvision.tv_tensors", "Image")}.get(images.kind, ("torch", "Tensor"))
+    kind = getattr(sys.modules.get(module), name, None)
+    if images.kind == "floats" and kind not in given:
+        # What ToDtype made floats of kept its type.
+        kind = getattr(sys.modules.get("torchvision.tv_tensors"), "Image", None)
+    if kind is not None and kind in given:
+        return given[kind]
+    if "others" in given:
+        return given["others"]
+    raise OptionError(f'{what}: it has no value for {module}.{name}, which images are here; give one for it, or for "others"')
 
 
-def _by_kind(what: str, given: dict[Any, Any]) -> Any:
-    """What v2 has for images, of a value for each type."""
-    by_name = {kind if isinstance(kind, str) else kind.__name__: value for kind, value in given.items()}
-    # PIL's class of images has the same name as torchvision's.
-    for name in ("Image", "Tensor", "others"):
-        if name in by_name:
-            return by_name[name]
-    raise OptionError(f'{what}: it has no value for images; give one for tv_tensors.Image, or as "others"')
-
-
-def _fill(transform: Any) -> Any:
+def _fill_of(fill: dict[Any, Any], images: _Images) -> Any:
     """The fill of images, where v2 has one for each type. Masks are filled with 255 here."""
-    fill = transform.fill
-    if not isinstance(fill, dict):
-        return fill
     mask = next((value for kind, value in fill.items() if getattr(kind, "__name__", kind) == "Mask"), 255)
     if mask != 255:
         raise OptionError(f"fill={mask} of masks: they are filled with 255, which ignore_index leaves out of the loss")
-    return _by_kind("fill", fill)
+    return _of_type("fill", fill, images)
+
+
+class _Filled:
+    """A transform with one fill."""
+
+    def __init__(self, transform: Any, fill: Any) -> None:
+        self._transform, self.fill = transform, fill
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transform, name)
+
+
+#: Transforms that change what images are.
+_TYPES = ("PILToTensor", "ToImage", "ToPureTensor", "ToTensor")
+
+#: Transforms whose effect depends on what images are.
+_OF_IMAGES: dict[str, Any] = {
+    "ConvertImageDtype": _to_dtype,
+    # What a model's weights were made with: `ResNet18_Weights.DEFAULT.transforms()`.
+    "ImageClassification": lambda t, images: [
+        T.Resize(one_or_pair(t.resize_size), t.interpolation, None, t.antialias),
+        T.CenterCrop(t.crop_size),
+        *_become_floats(images),
+        T.Normalize(list(t.mean), list(t.std)),
+    ],
+    "RandomApply": lambda t, images: [T.RandomApply(_each(t.transforms, images), t.p)],
+    # v2 keeps shares of 1, v1 what was given.
+    "RandomChoice": lambda t, images: [
+        T.RandomChoice(_each(t.transforms, images), getattr(t, "probabilities", None) or t.p)
+    ],
+    "RandomOrder": lambda t, images: [T.RandomOrder(_each(t.transforms, images))],
+    "ToDtype": _to_dtype,
+}
+
+
+def _become_floats(images: _Images) -> list[T.Operation]:
+    was, images.kind = images.kind, "floats"
+    return [] if was == "floats" else [T.ToTensor()]
+
+
+def _each(transforms: Iterable[Any], images: _Images) -> list[T.Operation]:
+    """The members of a composition: each one operation, for it is drawn whole."""
+    converted = []
+    for transform in transforms:
+        member = _Images()
+        member.kind = images.kind
+        several = _operations([transform], member)
+        if member.kind != images.kind:
+            raise OptionError(f"{_name(transform)} in it changes the type of images, and not of all; put it after")
+        converted.append(several[0] if len(several) == 1 else T.Repeat(1, several))
+    return converted
 
 
 _CONVERT: dict[str, Any] = {
     "AugMix": lambda t: [
-        T.AugMix(t.severity, t.mixture_width, t.chain_depth, t.alpha, t.all_ops, t.interpolation, _fill(t))
+        T.AugMix(t.severity, t.mixture_width, t.chain_depth, t.alpha, t.all_ops, t.interpolation, t.fill)
     ],
-    "AutoAugment": lambda t: [T.AutoAugment(t.policy, t.interpolation, _fill(t))],
+    "AutoAugment": lambda t: [T.AutoAugment(t.policy, t.interpolation, t.fill)],
     "CenterCrop": lambda t: [T.CenterCrop(t.size)],
     "ColorJitter": lambda t: [
         T.ColorJitter(t.brightness or 0, t.contrast or 0, t.saturation or 0, (0 if t.hue is None else t.hue))
     ],
-    "ConvertImageDtype": _to_bytes_or_float,
     "GaussianBlur": lambda t: [T.GaussianBlur(list(t.kernel_size), list(t.sigma))],
     "GaussianNoise": lambda t: [T.GaussianNoise(t.mean, t.sigma, t.clip)],
     "Grayscale": lambda t: [T.Grayscale(t.num_output_channels)],
-    # What a model's weights were made with: `ResNet18_Weights.DEFAULT.transforms()`.
-    "ImageClassification": lambda t: [
-        T.Resize(one_or_pair(t.resize_size), t.interpolation, None, t.antialias),
-        T.CenterCrop(t.crop_size),
-        T.ToTensor(),
-        T.Normalize(list(t.mean), list(t.std)),
-    ],
     "Identity": lambda t: [],
     "Normalize": lambda t: [T.Normalize(list(t.mean), list(t.std))],
-    "PILToTensor": lambda t: [],
-    "Pad": lambda t: [T.Pad(t.padding, _fill(t), t.padding_mode)],
+    "Pad": lambda t: [T.Pad(t.padding, t.fill, t.padding_mode)],
     # Images have three channels here.
     "RGB": lambda t: [],
     "RandAugment": lambda t: [
-        T.RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, _fill(t))
+        T.RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, t.fill)
     ],
     "RandomAdjustSharpness": lambda t: [T.RandomAdjustSharpness(t.sharpness_factor, t.p)],
     "RandomAffine": lambda t: [
-        T.RandomAffine(t.degrees, t.translate, t.scale, t.shear, t.interpolation, _fill(t), t.center)
+        T.RandomAffine(t.degrees, t.translate, t.scale, t.shear, t.interpolation, t.fill, t.center)
     ],
-    "RandomApply": lambda t: [T.RandomApply(_each(t.transforms), t.p)],
     "RandomAutocontrast": lambda t: [T.RandomAutocontrast(t.p)],
     "RandomChannelPermutation": lambda t: [T.RandomChannelPermutation()],
-    # v2 keeps shares of 1, v1 what was given.
-    "RandomChoice": lambda t: [T.RandomChoice(_each(t.transforms), getattr(t, "probabilities", None) or t.p)],
     "RandomCrop": lambda t: [
-        T.RandomCrop(t.size, t.padding, t.pad_if_needed, _fill(t), t.padding_mode)
+        T.RandomCrop(t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode)
     ],
     "RandomEqualize": lambda t: [T.RandomEqualize(t.p)],
     "RandomErasing": lambda t: [T.RandomErasing(t.p, t.scale, t.ratio, _erase_value(t.value))],
     "RandomGrayscale": lambda t: [T.RandomGrayscale(t.p)],
     "RandomHorizontalFlip": lambda t: [T.RandomHorizontalFlip(t.p)],
     "RandomInvert": lambda t: [T.RandomInvert(t.p)],
-    "RandomOrder": lambda t: [T.RandomOrder(_each(t.transforms))],
-    "RandomPerspective": lambda t: [T.RandomPerspective(t.distortion_scale, t.p, t.interpolation, _fill(t))],
+    "RandomPerspective": lambda t: [T.RandomPerspective(t.distortion_scale, t.p, t.interpolation, t.fill)],
     "RandomPhotometricDistort": lambda t: [
         T.RandomPhotometricDistort(t.brightness, t.contrast, t.saturation, t.hue, t.p)
     ],
@@ -229,30 +346,20 @@ _CONVERT: dict[str, Any] = {
         T.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
     ],
     "RandomRotation": lambda t: [
-        T.RandomRotation(t.degrees, t.interpolation, t.expand, t.center, _fill(t))
+        T.RandomRotation(t.degrees, t.interpolation, t.expand, t.center, t.fill)
     ],
     "RandomShortestSize": lambda t: [
         T.RandomShortestSize(t.min_size, t.max_size, t.interpolation, t.antialias)
     ],
     "RandomSolarize": lambda t: [T.RandomSolarize(t.threshold, t.p)],
     "RandomVerticalFlip": lambda t: [T.RandomVerticalFlip(t.p)],
-    "RandomZoomOut": lambda t: [T.RandomZoomOut(_fill(t), t.side_range, t.p)],
+    "RandomZoomOut": lambda t: [T.RandomZoomOut(t.fill, t.side_range, t.p)],
     "Resize": lambda t: [T.Resize(one_or_pair(t.size), t.interpolation, t.max_size, t.antialias)],
     "ScaleJitter": lambda t: [
         T.ScaleJitter(t.target_size, t.scale_range, t.interpolation, t.antialias)
     ],
-    "ToDtype": _to_bytes_or_float,
-    "ToImage": lambda t: [],
-    "ToPureTensor": lambda t: [],
-    "ToTensor": lambda t: [T.ToTensor()],
-    "TrivialAugmentWide": lambda t: [T.TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, _fill(t))],
+    "TrivialAugmentWide": lambda t: [T.TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, t.fill)],
 }
-
-
-def _each(transforms: Iterable[Any]) -> list[T.Operation]:
-    """The members of a composition: each one operation, for it is drawn whole."""
-    converted = [_operations([transform]) for transform in transforms]
-    return [several[0] if len(several) == 1 else T.Repeat(1, several) for several in converted]
 
 
 def _erase_value(given: Any) -> Any:

@@ -36,14 +36,17 @@ from torch.utils.data import (
     WeightedRandomSampler,
     default_collate,
 )
+from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 from torchvision.datasets import DatasetFolder
 from torchvision.datasets import ImageFolder as TorchvisionFolder
+from torchvision.datasets import folder as folder_module
 from torchvision.datasets.folder import default_loader
 
 from stokehold._loader import Loader, open_source
 from stokehold._tensors import name_of_dtype
+from stokehold._torchvision import is_foreign, replaced
 from stokehold.errors import BadImageWarning, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
@@ -351,6 +354,7 @@ class _Parts:
         own = [name for name in names if all(getattr(type(thing), name, None) is not getattr(kind, name, None) for kind in ours)]
         # torch looks for this one in the object too.
         own += [name for name in ("__getitems__",) if name in vars(thing)]
+        own += [name for name in replaced(type(thing)) if name in names]
         if own:
             kind = type(thing).__name__
             self._refuse(f"dataset: {kind} has its own {' and '.join(own)}, which would not be called; {of.__name__}'s is served")
@@ -359,6 +363,8 @@ class _Parts:
         self._look_for_own(folder, DatasetFolder)
         if folder.loader is not default_loader:
             self._refuse(f"dataset: its loader {_name(folder.loader)} would not be called; torchvision's default_loader is served")
+        if any(is_foreign(vars(folder_module).get(name)) for name in ("default_loader", "pil_loader")):
+            self._refuse("torchvision's default_loader or pil_loader is another function than it was, and would not be called")
         if torchvision.get_image_backend() != "PIL":
             self._refuse(f"torchvision's image backend is {torchvision.get_image_backend()}, and its pixels are not PIL's")
         if not swaps or getattr(folder, "_source", None) is not None:
@@ -378,6 +384,10 @@ class _Parts:
                 self._refuse(f"{kind.__name__} has its own {name}, which would not be called")
         if isinstance(loader.dataset, torch_data.IterableDataset):
             return
+        if swaps and torch.get_default_dtype() != torch.float32:
+            self._refuse(f"torch's default type is {torch.get_default_dtype()}, which ToTensor makes; images are torch.float32 here")
+        if any(map(is_foreign, (default_collate, *default_collate_fn_map.values()))):
+            self._refuse("default_collate has functions of the script's own, which would not be called")
         if loader.batch_sampler is None:
             self._refuse("batch_size=None: images come in batches here; give a number")
         if loader.collate_fn is not default_collate and loader.batch_sampler is not None:
