@@ -110,6 +110,78 @@ def test_the_order_is_pytorchs(folder):
     same(DataLoader(ours, batch_sampler=batches), torch_data.DataLoader(theirs, batch_sampler=batches))
 
 
+class Watched(torch_data.Sampler):
+    """Says when it is asked, and draws from torch's generator whenever it is."""
+
+    def __init__(self, events, count=20):
+        self.events, self.count = events, count
+
+    def __iter__(self):
+        for number in range(self.count):
+            self.events.append(number)
+            yield int(torch.randint(37, ()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_sampler_is_asked_when_pytorch_asks_it(folder, workers):
+    theirs = torchvision.datasets.ImageFolder(folder / "train", EXACT)
+    outcomes = []
+    for kind in (torch_data.DataLoader, DataLoader, lambda *given, **more: InPlace(torch_data.DataLoader(*given, **more))):
+        torch.manual_seed(3)
+        events, batches = [], []
+        iterator = iter(kind(theirs, 2, sampler=Watched(events), num_workers=workers))
+        for batch in iterator:
+            events.append("taken")
+            batches.append(batch)
+        outcomes.append((events, batches, torch.get_rng_state()))
+    for events, batches, generator in outcomes[1:]:
+        assert events == outcomes[0][0] and torch.equal(generator, outcomes[0][2])
+        same(batches, outcomes[0][1])
+    endless = type("Endless", (), {"__iter__": lambda self: iter(int, 1)})()
+    for loader in (DataLoader(theirs, 9, sampler=endless), InPlace(torch_data.DataLoader(theirs, 9, sampler=endless))):
+        iterator = iter(loader)
+        assert all(next(iterator)[1].tolist() == [0] * 9 for _ in range(70))
+
+
+def test_an_iterator_is_pytorchs(folder):
+    """Lengths, errors of one batch, empty batches, persistent workers, and patches of the iterator's class."""
+    theirs = torchvision.datasets.ImageFolder(folder / "train", EXACT)
+    for kind in (torch_data.DataLoader, DataLoader):
+        iterator = iter(kind(theirs, 5))
+        assert isinstance(iterator, torch_data.dataloader._BaseDataLoaderIter) and len(iterator) == 8
+        next(iterator)
+        assert iterator._num_yielded == 1 and iter(iterator) is iterator
+        with pytest.raises(NotImplementedError, match="cannot be pickled"):
+            pickle.dumps(iterator)
+        iterator = iter(kind(theirs, batch_sampler=[[1], [37], [2, 3], [], [4]]))
+        seen = []
+        while True:
+            try:
+                seen.append(len(next(iterator)[1]))
+            except IndexError:
+                seen.append("error")
+            except StopIteration:
+                break
+        assert seen == [1, "error", 2, "error", 1]
+        with pytest.raises(StopIteration):
+            next(iterator)
+    crops = torchvision.datasets.ImageFolder(folder / "train", V.Compose([V.RandomCrop(8), V.ToTensor()]))
+    labels = []
+    for kind in (torch_data.DataLoader, DataLoader, lambda *given, **more: InPlace(torch_data.DataLoader(*given, **more))):
+        torch.manual_seed(9)
+        loader = kind(crops, 4, True, num_workers=1, persistent_workers=True)
+        iterator = iter(loader)
+        first = list(iterator)
+        assert iter(loader) is iterator
+        second, third = list(iterator), list(loader)
+        assert iterator._num_yielded == 10
+        labels.append([[batch[1].tolist() for batch in epoch] for epoch in (first, second, third)] + [torch.get_rng_state().tolist()])
+    assert labels[0] == labels[1] == labels[2]
+    plain = [DataLoader(crops, 4, num_workers=1, persistent_workers=True) for _ in range(1)][0]
+    one, two = list(plain), list(plain)
+    assert not all(torch.equal(a[0], b[0]) for a, b in zip(one, two))
+
+
 def test_a_distributed_sampler_says_the_epoch(folder):
     """Also after a look at one batch, which other ranks do not take."""
     data = ImageFolder(folder / "train", EXACT)
@@ -333,6 +405,101 @@ def test_a_state_continues_the_epoch(folder):
         iter(other)
 
 
+def test_a_state_continues_with_any_sampler(folder):
+    """Every position of an epoch, and of a second one, with samplers that draw at once and ones that draw while they run."""
+    data = ImageFolder(folder / "train", V.Compose([V.RandomCrop(12), V.ToTensor()]))
+    weights = [1.0] * 37
+    persistent = {"num_workers": 1, "persistent_workers": True}
+    for number, options in enumerate([
+        lambda: {"shuffle": True},
+        lambda: {"shuffle": True, **persistent},
+        lambda: {"sampler": torch_data.RandomSampler(data, True, 70, torch.Generator().manual_seed(4))},
+        lambda: {"sampler": torch_data.RandomSampler(data, True, 30)},
+        lambda: {"sampler": torch_data.WeightedRandomSampler(weights, 20)},
+        lambda: {"sampler": DistributedSampler(data, 2, 1)},
+        lambda: {"sampler": Watched([], 30)},
+        lambda: {"sampler": Watched([], 30), **persistent},
+        lambda: {"batch_sampler": torch_data.BatchSampler(Watched([], 30), 7, True), "num_workers": 2},
+    ]):  # fmt: skip
+        torch.manual_seed(number)
+        loader, states, batches = DataLoader(data, **{"batch_size": 7, **options()} if "batch_sampler" not in options() else options()), [], []
+        ends = []
+        for _ in range(2):
+            iterator = iter(loader)
+            for batch in iterator:
+                batches.append(batch)
+                states.append(json.loads(json.dumps(loader.state_dict())))
+            ends.append(len(batches))
+        torch.manual_seed(99)
+        for position in (0, 1, ends[0] - 2, ends[0], ends[1] - 2):
+            again = DataLoader(data, **{"batch_size": 7, **options()} if "batch_sampler" not in options() else options())
+            again.load_state_dict(states[position])
+            copied = copy.copy(again)
+            assert copied.state_dict() == states[position]
+            before = torch.get_rng_state()
+            for resumed in (again, copied):
+                rest = list(resumed)
+                wanted = batches[position + 1 : next(end for end in ends if end > position)]
+                assert len(rest) == len(wanted), (number, position)
+                for got, expected in zip(rest, wanted):
+                    assert torch.equal(got[0], expected[0]) and torch.equal(got[1], expected[1]), (number, position)
+            assert torch.equal(torch.get_rng_state(), before)
+    state = DataLoader(data, 7, shuffle=True).state_dict()
+    for wrong in ({"batch": -1}, {"batch": "3"}, {"order": None}, {"seed": 1.5}, {"persistent": 1}, {"generators": ["?"]},
+                  {"generators": []}, {"epoch": 3}, {"version": 1}, {"more": 1}):  # fmt: skip
+        with pytest.raises(stokehold.OptionError, match="state_dict: "):
+            DataLoader(data, 7, shuffle=True).load_state_dict({**state, **wrong})
+
+
+def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
+    """Functions of torch and torchvision that are other ones than they were would not be called."""
+    from torch.nn.modules import module
+    from torch.utils.data._utils import collate
+    from torchvision.datasets import folder as folder_module
+
+    theirs = torchvision.datasets.ImageFolder(folder / "train", EXACT)
+
+    def other(*given, **more):
+        raise AssertionError
+
+    for of, name, reason in [
+        (torchvision.datasets.DatasetFolder, "__getitem__", "own __getitem__"),
+        (torch_data.Subset, "__getitems__", "own __getitems__"),
+        (V.CenterCrop, "forward", "has forward of the script's own"),
+        (V.ToTensor, "__call__", "has __call__ of the script's own"),
+        (V.functional, "to_tensor", "torchvision's to_tensor is another function"),
+        (folder_module, "pil_loader", "pil_loader is another function"),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr(of, name, other)
+            for loader in (DataLoader, lambda data: InPlace(torch_data.DataLoader(data))):
+                with pytest.raises(stokehold.OptionError, match=reason):
+                    loader(torch_data.Subset(theirs, [1]))
+    with monkeypatch.context() as patch:
+        patch.setitem(collate.default_collate_fn_map, torch.Tensor, other)
+        with pytest.raises(stokehold.OptionError, match="default_collate has functions"):
+            DataLoader(theirs)
+    v2 = torchvision.transforms.v2
+    end = [v2.CenterCrop(12), v2.ToDtype(torch.float32, scale=True)]
+    for transform in (v2.RandomRotation(5), v2.ColorJitter(hue=0.1), v2.RandomApply([v2.TrivialAugmentWide()]), v2.Resize(20, v2.InterpolationMode.NEAREST)):
+        of_tensors = torchvision.datasets.ImageFolder(folder / "train", v2.Compose([v2.ToImage(), transform, *end]))
+        DataLoader(of_tensors)
+        with pytest.raises(stokehold.OptionError, match="of tensors, after ToImage"):
+            InPlace(torch_data.DataLoader(of_tensors))
+        InPlace(torch_data.DataLoader(torchvision.datasets.ImageFolder(folder / "train", v2.Compose([transform, v2.ToImage(), *end]))))
+    hook = module.register_module_forward_hook(lambda *given: None)
+    with pytest.raises(stokehold.OptionError, match="torch has forward_hooks for all modules"):
+        DataLoader(theirs)
+    hook.remove()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(stokehold.OptionError, match="default type is torch.float64"):
+            InPlace(torch_data.DataLoader(theirs))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    same(DataLoader(theirs, 5), torch_data.DataLoader(theirs, 5))
+
+
 def test_what_cannot_be_the_same_is_refused_with_every_reason(folder):
     theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
     for arguments, options, reasons in [
@@ -357,9 +524,6 @@ def test_what_cannot_be_the_same_is_refused_with_every_reason(folder):
             assert reason in str(refused.value)
     with pytest.raises(ValueError, match="bad-image policy"):
         DataLoader(theirs, bad_images="nothing")
-    endless = type("Endless", (), {"__iter__": lambda self: iter(int, 1)})()
-    with pytest.raises(stokehold.OptionError, match="no end"):
-        iter(DataLoader(theirs, 1000, sampler=endless))
 
 
 def test_files_that_only_pillow_reads_are_pillows(folder, tmp_path):

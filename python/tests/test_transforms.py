@@ -276,13 +276,16 @@ def test_colours_and_policies_are_converted(version):
     ]:
         assert T.from_torchvision([theirs, V.CenterCrop(4), V.ToTensor()]).transforms[0] == ours, theirs
     if version == "v2":
+        import PIL.Image
+        import torch
         from torchvision import tv_tensors
 
-        of_image = {tv_tensors.Image: 7, tv_tensors.Mask: 255}
-        for fill in (of_image, {"others": 7}):
-            pad = T.from_torchvision([V.Pad(2, fill=fill), V.CenterCrop(4), V.ToTensor()]).transforms[0]
-            assert pad == T.Pad(2, 7), fill
-        for fill, match in (({"others": 0, tv_tensors.Mask: 0}, "filled with 255"), ({tv_tensors.Mask: 255}, "no value for images")):
+        end = [V.CenterCrop(4), V.ToDtype(torch.float32, scale=True)]
+        of_image = {tv_tensors.Image: 7, PIL.Image.Image: 3, tv_tensors.Mask: 255}
+        for before, fill, expected in ([V.ToImage()], of_image, 7), ([V.ToImage()], {"others": 7}, 7), ([V.PILToTensor()], {torch.Tensor: 5}, 5):
+            assert T.from_torchvision([*before, V.Pad(2, fill=fill), *end]).transforms[0] == T.Pad(2, expected), fill
+        assert T.from_torchvision([V.Pad(2, fill=of_image), V.ToImage(), *end]).transforms[0] == T.Pad(2, 3)
+        for fill, match in (({"others": 0, tv_tensors.Mask: 0}, "filled with 255"), ({tv_tensors.Image: 255}, "no value for PIL.Image.Image")):
             with pytest.raises(stokehold.OptionError, match=match):
                 T.from_torchvision([V.Pad(2, fill=fill), V.CenterCrop(4), V.ToTensor()])
     choice = T.from_torchvision([V.RandomChoice([V.RandomInvert(), V.RandomEqualize()]), V.CenterCrop(4), V.ToTensor()])
@@ -355,7 +358,20 @@ def test_conversions_that_change_nothing_are_left_out():
     ]:
         assert T.from_torchvision(v2.Compose(given)).transforms == expected, given
     with pytest.raises(stokehold.OptionError, match="dtype=torch.uint8, scale=True: of floats"):
-        T.from_torchvision(v2.Compose([crop, to_float, v2.ToDtype(torch.uint8, scale=True)]))
+        T.from_torchvision(v2.Compose([v2.ToImage(), crop, to_float, v2.ToDtype(torch.uint8, scale=True)]))
+    # What torchvision leaves alone, because it looks at the type of images, is no conversion.
+    for given, match in [
+        ([to_float, v2.ToImage(), crop], "does not end in floats"),
+        ([v2.PILToTensor(), crop, by_kind], "does not end in floats"),
+        ([v2.ToImage(), crop, v2.ToTensor()], "does not end in floats"),
+        ([v1.ToTensor(), v1.ToTensor()], "raises an error for what is a tensor already"),
+        ([v1.ConvertImageDtype(torch.float32)], "raises an error for PIL images"),
+        ([v2.ToImage(), crop, v2.ToDtype({torch.Tensor: torch.float32}, scale=True)], "no value for torchvision.tv_tensors.Image"),
+    ]:
+        with pytest.raises(stokehold.OptionError, match=match):
+            T.from_torchvision(v2.Compose(given))
+    by_tensor = v2.ToDtype({torch.Tensor: torch.float32, "others": None}, scale=True)
+    assert T.from_torchvision(v2.Compose([v2.PILToTensor(), crop, by_tensor])).transforms == expected
 
 
 @needs_torchvision

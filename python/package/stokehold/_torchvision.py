@@ -362,6 +362,29 @@ _CONVERT: dict[str, Any] = {
 }
 
 
+#: Transforms whose pixels of tensors are more than two levels from those of PIL images, which are made here.
+_OF_PIL = (
+    "AugMix", "AutoAugment", "RandAugment", "RandomAffine", "RandomPerspective", "RandomPhotometricDistort", "RandomRotation",
+    "TrivialAugmentWide",
+)  # fmt: skip
+
+
+def not_of_tensors(compose: Any, images: _Images | None = None) -> list[str]:
+    """The transforms of a pipeline that can be converted whose pixels would be other ones, because torchvision has tensors there."""
+    images = _Images() if images is None else images
+    found = []
+    for transform in _flat(compose):
+        name = type(transform).__name__
+        if name in _TYPES:
+            _to_type(transform, images)
+        elif images.kind in ("Image", "Tensor"):
+            nearest = str(getattr(transform, "interpolation", "")).endswith("NEAREST") and hasattr(transform, "antialias")
+            if name in _OF_PIL or nearest or (name == "ColorJitter" and transform.hue):
+                found.append(name)
+            found += not_of_tensors(getattr(transform, "transforms", ()), images)
+    return found
+
+
 def _erase_value(given: Any) -> Any:
     """v2 keeps a list, or None for noise."""
     if given is None:

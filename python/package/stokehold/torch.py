@@ -46,7 +46,7 @@ from torchvision.datasets.folder import default_loader
 
 from stokehold._loader import Loader, open_source
 from stokehold._tensors import name_of_dtype
-from stokehold._torchvision import is_foreign, replaced
+from stokehold._torchvision import is_foreign, not_of_tensors, replaced
 from stokehold.errors import BadImageWarning, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
@@ -335,6 +335,8 @@ class _Parts:
         try:
             if transform is not None:
                 self.pipeline = as_pipeline(transform)
+                for name in not_of_tensors(transform) if swaps else ():
+                    self._refuse(f"transform: {name} of tensors, after ToImage or PILToTensor, has other pixels than of PIL images, which are made here; put it before")
             elif is_folder:
                 self._refuse("dataset: it has no transform, and images of different sizes make no batch; give it one")
         except (OptionError, TypeError) as error:
@@ -456,6 +458,8 @@ class _Served:
             self._number_of_threads(loader),
             bad_images,
             tuple(options.values()),
+            # Threads stay in their process.
+            os.getpid(),
         )
         if made_of != self._made_of:
             fills = bad_images == "pytorch"
