@@ -456,6 +456,7 @@ def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
     from torch.nn.modules import module
     from torch.utils.data._utils import collate
     from torchvision.datasets import folder as folder_module
+    from torchvision.transforms import v2
 
     theirs = torchvision.datasets.ImageFolder(folder / "train", EXACT)
 
@@ -479,7 +480,6 @@ def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
         patch.setitem(collate.default_collate_fn_map, torch.Tensor, other)
         with pytest.raises(stokehold.OptionError, match="default_collate has functions"):
             DataLoader(theirs)
-    v2 = torchvision.transforms.v2
     end = [v2.CenterCrop(12), v2.ToDtype(torch.float32, scale=True)]
     for transform in (v2.RandomRotation(5), v2.ColorJitter(hue=0.1), v2.RandomApply([v2.TrivialAugmentWide()]), v2.Resize(20, v2.InterpolationMode.NEAREST)):
         of_tensors = torchvision.datasets.ImageFolder(folder / "train", v2.Compose([v2.ToImage(), transform, *end]))
