@@ -643,20 +643,15 @@ def test_what_cannot_take_a_dataloaders_place_says_why(folder):
         def __getitem__(self, index):
             return super().__getitem__(index)
 
-    class Repeated(torch_data.RandomSampler):
-        pass
-
     theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
     odd = torchvision.datasets.ImageFolder(folder / "train", V.Compose([V.ToTensor(), V.Lambda(lambda image: image)]))
     for loader, reason in [
         (torch_data.DataLoader(Own(folder / "train", EVAL)), "Own has its own __getitem__"),
         (torch_data.DataLoader(theirs, collate_fn=list), "collate_fn: list"),
         (torch_data.DataLoader(theirs, num_workers=1, worker_init_fn=print), "worker_init_fn"),
-        (torch_data.DataLoader(theirs, batch_sampler=[[0], [1]]), "batch_sampler: list"),
         (torch_data.DataLoader(theirs, batch_size=None), "batch_size=None"),
         (torch_data.DataLoader(odd), "transform 2 (Lambda)"),
         (torch_data.DataLoader([1, 2]), "dataset: list is no ImageFolder"),
-        (torch_data.DataLoader(theirs, sampler=Repeated(theirs)), "sampler: Repeated may look"),
     ]:
         with pytest.raises(stokehold.OptionError, match=re.escape(reason)):
             InPlaceOf(loader)

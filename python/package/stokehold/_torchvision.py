@@ -89,7 +89,8 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
         if kind.__name__ in _TYPES:
             return _to_type(transform, images)
         if kind.__name__ in _OF_IMAGES:
-            return _OF_IMAGES[kind.__name__](transform, images)
+            operations: list[T.Operation] = _OF_IMAGES[kind.__name__](transform, images)
+            return operations
         convert = _CONVERT.get(kind.__name__)
         if convert is None:
             raise _NoEquivalent(

@@ -257,9 +257,9 @@ class DataLoader(torch_data.DataLoader[Any]):
         return {**vars(self), "_served": self._served.loaded}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        loaded, self._served = self._served, _Served(self)
-        self._served.loaded = loaded
+        self.__dict__.update({name: value for name, value in state.items() if name != "_served"})
+        self._served = _Served(self)
+        self._served.loaded = state["_served"]
 
 
 #: Arguments of a DataLoader that are those of the Loader below it.
@@ -569,7 +569,7 @@ class _Iterator(_BaseDataLoaderIter):
         self._served = served
         self._generators = [_saved(generator) for generator in _generators(loader)]
         super().__init__(loader)
-        self.seed: int = self._base_seed
+        self.seed = int(self._base_seed)
         self._was_reset = False
         self._ask_from_the_start(loader)
 
@@ -646,7 +646,7 @@ class _Iterator(_BaseDataLoaderIter):
         if self._is_over:
             return False
         try:
-            batch = self._next_index()
+            batch = next(self._sampler_iter)
         except StopIteration:
             self._is_over = True
             if self._given is not None:
@@ -682,7 +682,7 @@ class _Iterator(_BaseDataLoaderIter):
         self._next += 1
         return batch, numbers
 
-    def _next_data(self) -> list[Any]:
+    def _next_data(self) -> list[Any]:  # type: ignore[override]
         while True:
             if not self._asked and not self._ask():
                 self._given.stop()

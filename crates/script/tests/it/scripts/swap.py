@@ -9,6 +9,7 @@ import weakref
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 alive = weakref.WeakSet()
 
@@ -26,11 +27,20 @@ class InPlaceOf:
     def __iter__(self):
         if sys.argv[1] == "refused":
             raise ValueError("not this time")
-        return iter([(torch.ones(2), torch.ones(2))] * 3)
+        return Batches(self)
+
+
+class Batches(_BaseDataLoaderIter):
+    def __init__(self, served):
+        super().__init__(served.loader())
+        self.served, self.rest = served, iter([[torch.ones(2), torch.ones(2)]] * 3)
+
+    def _next_data(self):
+        return next(self.rest)
 
 
 own = types.ModuleType("stokehold.torch")
-own.InPlaceOf = InPlaceOf
+own.InPlaceOf, own.DataLoader = InPlaceOf, type("DataLoader", (DataLoader,), {})
 sys.modules["stokehold"] = types.ModuleType("stokehold")
 sys.modules["stokehold"].torch = sys.modules["stokehold.torch"] = own
 
