@@ -134,6 +134,17 @@ def test_who_has_taken_all_batches_can_begin_again(folder):
     assert next(end, None) is None and walked.epoch == 2 and len(list(walked)) == 5
 
 
+def test_a_state_behind_the_last_batch_has_none_left(folder):
+    loader = stokehold.Loader(folder, CROP, batch_size=8)
+    states = [loader.state_dict() for _ in loader]
+    behind = loader.state_dict()
+    again = stokehold.Loader(folder, CROP, batch_size=8)
+    again.load_state_dict(states[-1])
+    assert [len(list(again)) for _ in range(2)] == [0, 5] and again.epoch == 2
+    again.load_state_dict(behind)
+    assert again.epoch == 1 and len(list(again)) == 5
+
+
 def test_an_iteration_of_which_nothing_was_taken_has_not_been(folder):
     loader = stokehold.Loader(folder, CROP, batch_size=8)
     iter(loader)

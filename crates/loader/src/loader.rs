@@ -258,8 +258,8 @@ impl Loader {
         self.shared.check_process()
     }
 
-    /// Continues from a saved state: yields the rest of the state's epoch, which is empty if the state is at
-    /// its end.
+    /// Continues from a saved state: yields the rest of the state's epoch. Behind its last batch that is an epoch without a
+    /// batch; the next one begins with [`Loader::epoch`], or a resume from [`Loader::start_of`] it.
     ///
     /// # Errors
     /// The state was saved with another seed, other data, or options that make other batches.

@@ -254,12 +254,19 @@ class Loader:
         self._core.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands: behind the last batch that was yielded. Plain numbers, the same on every rank."""
+        """Where the loop stands: behind the last batch that was yielded. Plain numbers, the same on every rank.
+
+        Within the loop, behind an epoch's last batch, it is the end of this epoch, of which nothing is left; behind the loop it is
+        the beginning of the next one.
+        """
         state: dict[str, Any] = json.loads(self._core.state())
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Has the next iteration go on where ``state_dict()`` was taken: exactly the batches that were left, at once.
+
+        Of a state behind an epoch's last batch, taken within the loop, that is an iteration without a batch; the one after it is
+        the next epoch.
 
         Raises:
             OptionError: the state is of other data, or of options that make other batches.

@@ -245,6 +245,33 @@ fn half_a_file_has_half_its_rows() {
     assert_eq!(rows(part(48, 16), Scale::Full), (0, truncated));
 }
 
+/// SEMANTICS.md: "A JPEG whose marker of the end (EOI) is missing or cut, and whose data are all there, is read."
+#[test]
+fn a_file_without_its_end_has_all_its_pixels() {
+    let spec = Spec {
+        width: 40,
+        height: 24,
+        factors: vec![(2, 2), (1, 1), (1, 1)],
+        restart_interval: 0,
+        interleaved: true,
+        adobe: None,
+        wide_steps: false,
+        seed: 4,
+    };
+    let whole = spec.write().bytes;
+    assert!(whole.ends_with(&[0xFF, 0xD9]));
+    let mut decoder = Decoder::new();
+    let mut decode = |bytes: &[u8]| {
+        let all = Header::parse(bytes).expect("a header").full();
+        let decoded = decoder.decode(bytes, all, Scale::Full, Layout::Rgb);
+        decoded.expect("pixels").data.to_vec()
+    };
+    let pixels = decode(&whole);
+    for cut in 1..=2 {
+        assert_eq!(decode(&whole[..whole.len() - cut]), pixels, "{cut} bytes missing");
+    }
+}
+
 #[test]
 fn headers_that_promise_more_than_the_file_holds() {
     let spec = Spec {
