@@ -22,6 +22,10 @@ def convert(compose: Any) -> T.Compose:
         raise OptionError(f"{error} (ToFloat is ToTensor here)") from None
 
 
+_MOVES = (T.RandomHorizontalFlip, T.RandomVerticalFlip, T.RandomCrop, T.Pad, T.CenterCrop)
+_RESIZES = (T.Resize, T.RandomResizedCrop, T.RandomResize, T.RandomShortestSize, T.ScaleJitter)
+
+
 class _NoEquivalent(OptionError):
     pass
 
@@ -50,17 +54,20 @@ def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation
 
 
 def _append(converted: list[T.Operation], operation: T.Operation) -> None:
-    """Appends an operation. One that only moves pixels gives the same numbers on either side of ToTensor, and goes before it."""
+    """Appends an operation. One that only moves pixels gives the same numbers on either side of ToTensor, and goes before it. So does a
+    bilinear resize, which rounds to bytes after each axis there: the numbers differ by a level at most."""
     place = next((number for number, before in enumerate(converted) if isinstance(before, T.ToTensor)), None)
     behind = [] if place is None else converted[place + 1 :]
     if (
         place is None
-        or not isinstance(operation, (T.RandomHorizontalFlip, T.RandomVerticalFlip, T.RandomCrop, T.Pad, T.CenterCrop))
+        or not isinstance(operation, (*_MOVES, *_RESIZES))
         or not all(isinstance(before, T.Normalize) for before in behind)
     ):
         converted.append(operation)
         return
     given = operation.as_dict()
+    if isinstance(operation, _RESIZES) and given.get("interpolation", "bilinear") != "bilinear":
+        raise OptionError(f"resizes by {given['interpolation']} after ToTensor, where levels are not rounded; put it before ToTensor")
     may_fill = isinstance(operation, T.CenterCrop) or given.get("padding") is not None or given.get("pad_if_needed")
     if may_fill and given.get("padding_mode", "constant") == "constant":
         if behind:
