@@ -899,8 +899,13 @@ mod tests {
         let objects = [("d", 6), ("d/x", 1), ("mark", 0), ("mark/x", 1)];
         writer.begin(objects.map(object).into()).unwrap();
         let upper = writer.eyes.folders[0].clone();
-        for key in ["d", "mark"] {
-            fs::write(upper.join(key), "mine").unwrap();
+        // Files are sent in the order of their times, and the first one that cannot be sent is named.
+        for (second, key) in ["d", "mark"].into_iter().enumerate() {
+            let path = upper.join(key);
+            fs::write(&path, "mine").unwrap();
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(second as u64))
+                .unwrap();
         }
         let files = watch::files(&[upper], false).unwrap().files;
         let files: Vec<(Name, Stamp)> = files.into_iter().collect();
