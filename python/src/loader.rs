@@ -92,7 +92,8 @@ fn cache_place(place: Option<&str>, no_cache: bool) -> PyResult<Option<CachePlac
 impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
-        dtype, bad_images, bad_image_limit, executor, device, gpu_decode, gpu_memory_budget, exif, weights, replacement, repeats, epoch_samples, remote,
+        split_batches, dtype, bad_images, bad_image_limit, executor, device, gpu_decode, gpu_memory_budget, exif, weights, class_balanced,
+        replacement, subset, repeats, epoch_samples, remote,
         cache, no_cache, cache_share))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -107,6 +108,7 @@ impl Loader {
         drop_last: bool,
         rank: i64,
         world_size: i64,
+        split_batches: bool,
         dtype: &str,
         bad_images: &str,
         bad_image_limit: i64,
@@ -116,7 +118,9 @@ impl Loader {
         gpu_memory_budget: Option<i64>,
         exif: bool,
         weights: Option<Vec<f64>>,
+        class_balanced: bool,
         replacement: bool,
+        subset: Option<Vec<i64>>,
         repeats: i64,
         epoch_samples: Option<i64>,
         remote: Vec<String>,
@@ -135,18 +139,44 @@ impl Loader {
                 })?)
             }
         };
-        let sampler = match (weights, at_least(1, "repeats", repeats)?) {
-            (None, 1) => Sampler::Every,
-            (None, times) => Sampler::Repeated(NonZeroUsize::new(times).unwrap_or(NonZeroUsize::MIN)),
-            (Some(weights), 1) => Sampler::Weighted {
+        let times = at_least(1, "repeats", repeats)?;
+        let sampler = match (weights, class_balanced, subset, times) {
+            (None, false, None, 1) => Sampler::Every,
+            (None, false, None, times) => {
+                Sampler::Repeated(NonZeroUsize::new(times).unwrap_or(NonZeroUsize::MIN))
+            }
+            (Some(weights), false, None, 1) => Sampler::Weighted {
                 weights: weights.into(),
                 replacement,
             },
+            (None, true, None, 1) => Sampler::ClassBalanced { replacement },
+            (None, false, Some(samples), 1) => {
+                let samples = samples.into_iter().map(|sample| at_least(0, "subset", sample));
+                Sampler::Subset(samples.collect::<PyResult<_>>()?)
+            }
             _ => {
                 return Err(OptionError::new_err(
-                    "weights and repeats exclude each other; give one of them",
+                    "weights, class_balanced, subset and repeats exclude each other; give one of them",
                 ));
             }
+        };
+        let (rank, world_size) = (at_least(0, "rank", rank)?, at_least(1, "world_size", world_size)?);
+        // Then a state says nothing of the ranks, and holds for any number of them.
+        let (rank, world_size, parts) = match split_batches {
+            true if rank >= world_size => {
+                return Err(OptionError::new_err(format!(
+                    "rank {rank}: must be below the world size, {world_size}"
+                )));
+            }
+            true => {
+                let parts = stokehold_loader::Parts {
+                    first: rank,
+                    count: 1,
+                    of: world_size,
+                };
+                (0, 1, parts)
+            }
+            false => (rank, world_size, stokehold_loader::Parts::WHOLE),
         };
         let options = LoaderOptions {
             sampler,
@@ -161,8 +191,9 @@ impl Loader {
                 OptionError::new_err(format!("seed={seed}: must be at least 0 and below 2^64"))
             })?,
             drop_last,
-            rank: at_least(0, "rank", rank)?,
-            world_size: at_least(1, "world_size", world_size)?,
+            rank,
+            world_size,
+            parts,
             executor: match executor {
                 // It ignores the CPU's executor.
                 "gpu" => Executor::default(),

@@ -191,6 +191,12 @@ def test_samples_are_chosen_by_weights_and_repeated(folder):
     drawn, _ = numbers(weights=weights, epoch_samples=500)
     assert len(drawn) == 500 and set(drawn) == set(range(12, 37))
     assert sorted(numbers(weights=weights, replacement=False)[0]) == list(range(12, 37))
+    balanced, _ = numbers(class_balanced=True, epoch_samples=2000)
+    classes = np.bincount(np.asarray(stokehold.Loader(folder, CROP).labels)[balanced])
+    assert np.abs(classes / 2000 - 1 / len(classes)).max() < 0.06, classes
+    assert sorted(numbers(class_balanced=True, replacement=False)[0]) == list(range(37))
+    assert numbers(subset=np.array([3, 30, 3, 7]), shuffle=False)[0] == [3, 30, 3, 7]
+    assert sorted(numbers(subset=(sample for sample in range(5, 29)))[0]) == list(range(5, 29))
     repeated, images = numbers(repeats=2)
     assert len(repeated) == 37 and repeated[0:36:2] == repeated[1:36:2] and len(set(repeated)) == 19
     assert not np.array_equal(images[0], images[1])
@@ -199,6 +205,11 @@ def test_samples_are_chosen_by_weights_and_repeated(folder):
         ({"weights": [-1.0] * 37}, "weight -1 of sample 0"),
         ({"weights": ["much"] * 37}, "weights='much': must be a number"),
         ({"weights": [1.0] * 37, "repeats": 2}, "exclude each other"),
+        ({"weights": [1.0] * 37, "class_balanced": True}, "exclude each other"),
+        ({"subset": [1], "class_balanced": True}, "exclude each other"),
+        ({"subset": [1, 37]}, "subset: sample 37: must be below 37"),
+        ({"subset": [-1]}, "subset=-1: must be at least 0"),
+        ({"class_balanced": True, "shuffle": False}, "shuffle must be on"),
         ({"weights": [1.0] * 37, "shuffle": False}, "shuffle must be on"),
         ({"repeats": 0}, "repeats=0: must be at least 1"),
         ({"epoch_samples": 38}, "38 samples in an epoch: must be 1 to 37"),

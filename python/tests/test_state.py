@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -40,7 +41,7 @@ def test_resume_from_every_batch(folder):
         assert again.epoch == 2 and same(epoch(again), after)
 
 
-@pytest.mark.parametrize("chosen", [{"weights": [*range(37)]}, {"repeats": 3}, {"epoch_samples": 20}])
+@pytest.mark.parametrize("chosen", [{"weights": [*range(37)]}, {"repeats": 3}, {"epoch_samples": 20}, {"class_balanced": True}, {"subset": [*range(3, 30)]}])
 def test_every_choice_of_samples_resumes_exactly(folder, chosen):
     loader = make(folder, **chosen)
     batches, states = [], []
@@ -105,6 +106,36 @@ def test_a_state_is_the_same_on_every_rank(folder):
     other.load_state_dict(ranks[0].state_dict())
     assert same(epoch(other), [tuple(part.copy() if hasattr(part, "copy") else part.clone() for part in batch)
                                for batch in iterators[1]])  # fmt: skip
+
+
+def test_split_batches_go_on_with_another_number_of_ranks(folder):
+    """Batches of 12 of two ranks, of three, of one: together the same samples, and no state says how many ranks there were."""
+    whole = [set(batch[-1].tolist()) for batch in make(folder, batch_size=12)]
+
+    def together(ranks, state=None, stop=99):
+        loaders = [make(folder, batch_size=12, rank=rank, world_size=ranks, split_batches=True) for rank in range(ranks)]
+        for loader in loaders if state else ():
+            loader.load_state_dict(state)
+        steps = []
+        for parts in itertools.islice(zip(*loaders), stop):
+            sizes = [len(part[-1]) for part in parts]
+            assert max(sizes) - min(sizes) <= 1
+            steps.append({sample for part in parts for sample in part[-1].tolist()})
+        states = [loader.state_dict() for loader in loaders]
+        assert len(loaders[0]) == 4 and (stop > 1 or states == states[:1] * ranks)
+        return steps, states[0]
+
+    first, state = together(2, stop=1)
+    second, state = together(3, state, stop=1)
+    rest, _ = together(1, state)
+    assert first + second + rest == whole
+    assert together(2)[0] == whole
+    for options, what in [
+        ({"rank": 2, "world_size": 2}, "rank 2: must be below the world size, 2"),
+        ({"batch_size": 2, "world_size": 3}, "a batch of 2 images has no 3 parts"),
+    ]:
+        with pytest.raises(stokehold.OptionError, match=what):
+            make(folder, **options, split_batches=True)
 
 
 @pytest.mark.parametrize("point", range(20))

@@ -54,6 +54,8 @@ class Loader:
         drop_last: leave a last batch out that is not full, and what does not divide evenly among ranks.
         rank, world_size: this process among those that share every epoch, as ``DistributedSampler`` deals it out: all
             get equally many batches.
+        split_batches: ``batch_size`` is that of all ranks together, and every rank gets its part of the same batches. So a state
+            also holds for another ``world_size``. Of a last batch with fewer samples than ranks, some get an empty part.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, or ``"uint8"`` (0 to 255, for pipelines that end with ``ToTensor``);
             also torch's and NumPy's own names of these.
         device: ``"cpu"``, or ``"cuda:N"``: batches are copied there through pinned memory, in the current stream. With
@@ -80,7 +82,10 @@ class Loader:
         batch_transform: the same with all images of a batch at once, (N, 3, H, W), which is faster.
         weights: draw every epoch's samples with these weights, a number of 0 or more for each sample, as
             ``torch.utils.data.WeightedRandomSampler``, from ``seed`` and the epoch. Needs ``shuffle=True``.
-        replacement: with ``weights``: whether an epoch can have a sample again.
+        class_balanced: the same with weights by which all classes are equally likely.
+        replacement: with ``weights`` or ``class_balanced``: whether an epoch can have a sample again.
+        subset: the numbers of the samples that an epoch has, each as often as it is there, as
+            ``torch.utils.data.SubsetRandomSampler``.
         repeats: repeated augmentation, at least 1: a sample comes so often in a row, augmented anew each time, and an
             epoch keeps its length.
         epoch_samples: samples of an epoch, over all ranks; ``None`` stands for as many as there are, without
@@ -115,6 +120,7 @@ class Loader:
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
+        split_batches: bool = False,
         dtype: Any = "float32",
         device: Any = "cpu",
         split: str = "train",
@@ -129,7 +135,9 @@ class Loader:
         sample_transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
         weights: Iterable[float] | None = None,
+        class_balanced: bool = False,
         replacement: bool = True,
+        subset: Iterable[int] | None = None,
         repeats: int = 1,
         epoch_samples: int | None = None,
         remote: Iterable[str] = (),
@@ -141,7 +149,8 @@ class Loader:
         as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
         as_.whole_numbers(gpu_memory_budget=1 if gpu_memory_budget is None else gpu_memory_budget)
         as_.whole_numbers(repeats=repeats, epoch_samples=1 if epoch_samples is None else epoch_samples)
-        as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples, replacement=replacement)
+        as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples, replacement=replacement,
+                 split_batches=split_batches, class_balanced=class_balanced)
         numbers = name_of_dtype(dtype)
         made_on = maker(executor, device)
         if sample_transform is not None and made_on is not None and made_on.startswith("cuda") and not has_torch():
@@ -172,6 +181,7 @@ class Loader:
             drop_last=drop_last,
             rank=rank,
             world_size=world_size,
+            split_batches=split_batches,
             dtype=numbers,
             bad_images=bad_images,
             bad_image_limit=bad_image_limit,
@@ -181,7 +191,9 @@ class Loader:
             gpu_memory_budget=gpu_memory_budget,
             exif=exif,
             weights=None if weights is None else [as_.real("weights", weight) for weight in weights],
+            class_balanced=class_balanced,
             replacement=replacement,
+            subset=None if subset is None else [as_.index("subset", sample) for sample in subset],
             repeats=repeats,
             epoch_samples=epoch_samples,
             remote=[remote] if isinstance(remote, str) else list(remote),

@@ -109,12 +109,16 @@ def fill(given: Any) -> int | list[int]:
     return whole("fill", 0 if given is None else given)
 
 
+def index(name: str, given: Any) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise TypeError(f"{name}={given!r}: must be a whole number") from None
+
+
 def whole_numbers(**given: Any) -> None:
     for name, number in given.items():
-        try:
-            operator.index(number)
-        except TypeError:
-            raise TypeError(f"{name}={number!r}: must be a whole number") from None
+        index(name, number)
 
 
 def flags(**given: Any) -> None:
