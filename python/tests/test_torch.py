@@ -488,7 +488,7 @@ def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
             InPlace(torch_data.DataLoader(of_tensors))
         InPlace(torch_data.DataLoader(torchvision.datasets.ImageFolder(folder / "train", v2.Compose([transform, v2.ToImage(), *end]))))
     hook = module.register_module_forward_hook(lambda *given: None)
-    with pytest.raises(stokehold.OptionError, match="torch has forward_hooks for all modules"):
+    with pytest.raises(stokehold.OptionError, match="torch has forward hooks for all modules"):
         DataLoader(theirs)
     hook.remove()
     torch.set_default_dtype(torch.float64)

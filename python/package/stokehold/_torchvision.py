@@ -86,8 +86,8 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
         return []
     if not _is_of(kind, "torchvision.transforms"):
         raise OptionError(
-            "is not torchvision's own class; leave it out of the Compose and give it to the loader as sample_transform, which gets every "
-            "image, or batch_transform, which gets a whole batch"
+            "is not one of torchvision's transforms; leave it out of the Compose and give it to stokehold.Loader or "
+            "stokehold.torch.DataLoader as sample_transform, which gets every image, or batch_transform, which gets a whole batch"
         )
     changed = _changed(transform)
     if changed:
@@ -101,8 +101,8 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
         convert = _CONVERT.get(kind.__name__)
         if convert is None:
             raise _NoEquivalent(
-                f"has no equivalent here; there are {', '.join(sorted([*_CONVERT, *_OF_IMAGES, *_TYPES]))}. Leave it out, or apply it behind "
-                "the pipeline: Loader(sample_transform=..) or, faster, Loader(batch_transform=..)"
+                f"has no equivalent here; there are {', '.join(sorted([*_CONVERT, *_OF_IMAGES, *_TYPES]))}. Leave it out of the Compose, or "
+                "give it to stokehold.Loader or stokehold.torch.DataLoader as sample_transform or, faster, batch_transform"
             )
         fill = getattr(transform, "fill", None)
         if isinstance(fill, dict):
@@ -132,7 +132,8 @@ def _is_of(kind: type, package: str) -> bool:
 def _changed(transform: Any) -> str:
     """What an object does differently from its class as it was made: hooks, and methods that a script has set in either."""
     own = [name for name in getattr(transform, "__dict__", ()) if callable(getattr(type(transform), name, None))]
-    own += [name for name in ("_forward_hooks", "_forward_pre_hooks") if getattr(transform, name, None)]
+    hooks = {"_forward_hooks": "forward hooks", "_forward_pre_hooks": "forward pre-hooks"}
+    own += [said for name, said in hooks.items() if getattr(transform, name, None)]
     return " and ".join(own + replaced(type(transform)))
 
 
@@ -162,8 +163,8 @@ def _folders() -> tuple[str, ...]:
 
 def _hooks_of_all() -> list[str]:
     module = sys.modules.get("torch.nn.modules.module")
-    names = ("_global_forward_hooks", "_global_forward_pre_hooks")
-    return [name.removeprefix("_global_") for name in names if getattr(module, name, None)]
+    names = {"_global_forward_hooks": "forward hooks", "_global_forward_pre_hooks": "forward pre-hooks"}
+    return [said for name, said in names.items() if getattr(module, name, None)]
 
 
 def _replaced_functions() -> list[str]:
