@@ -212,7 +212,8 @@ fn a_stop_does_not_wait_for_a_bucket_that_never_answers() {
             (running.join().unwrap(), began.elapsed())
         });
         assert_eq!(record.status, Status::Stopped, "{record:?}");
-        assert!(took < Duration::from_secs(5), "{channel}: {took:?}");
+        // A request is given up after 30 s.
+        assert!(took < Duration::from_secs(25), "{channel}: {took:?}");
     }
 }
 
