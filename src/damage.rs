@@ -1,5 +1,5 @@
-//! Warns of damage in shards that loses nothing, or only samples that the loader will report, and of shards that are read
-//! slowly here.
+//! Warns of damage in shards that loses nothing, or only samples that the loader will report, of shards that are read
+//! slowly here, and of what lies in a data set and is not read.
 
 use crate::terminal::note;
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
@@ -32,7 +32,10 @@ pub fn warn(images: &Images) {
     }
 }
 
-/// Warns of both parts of a data set.
+/// Warns of both parts of a data set, and of what its owner may not know ([`Dataset::remarks`]).
 pub fn warn_of(dataset: &Dataset) {
     std::iter::once(&dataset.train).chain(&dataset.val).for_each(warn);
+    for remark in dataset.remarks() {
+        note!("warning: {remark}");
+    }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Source {
     /// Names of the classes, or of the classes of pixels, if they have names.
     #[pyo3(get)]
     classes: Option<Vec<String>>,
+    /// What the data set's owner may not know, a sentence for each.
+    #[pyo3(get)]
+    remarks: Vec<String>,
 }
 
 #[pymethods]
@@ -28,6 +31,7 @@ impl Source {
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf, split: &str) -> PyResult<Self> {
         let dataset = py.detach(|| Dataset::open(&path, None, 0)).raise()?;
+        let remarks = dataset.remarks();
         let (images, part): (Images, _) = match split {
             "train" => (dataset.train, Part::Train),
             "val" => {
@@ -52,6 +56,7 @@ impl Source {
             }),
             part: Some(DataPart::of(&images, part)),
             images: Arc::new(images),
+            remarks,
         })
     }
 
@@ -78,6 +83,7 @@ impl Source {
             images: Arc::new(list),
             part: None,
             classes: None,
+            remarks: Vec::new(),
         })
     }
 

@@ -69,7 +69,9 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
         );
     }
     let mut dataset = Dataset::open(&config.data, config.val_split, config.seed)?;
-    damage::warn_of(&dataset);
+    if ranks.is_first() {
+        damage::warn_of(&dataset);
+    }
     if let Some(max_images) = config.max_images {
         dataset.limit(max_images);
     }

@@ -40,9 +40,13 @@ pub fn examine(
         }
         all.extend(found);
     }
-    Some(match data.train.pixel_classes() {
+    let found = match data.train.pixel_classes() {
         Some(classes) => Examination::of_pairs(dir, &classes.names, all),
         None => Examination::new(dir, data.train.classes(), all),
+    };
+    Some(Examination {
+        remarks: data.remarks(),
+        ..found
     })
 }
 

@@ -98,6 +98,7 @@ impl DataPart {
                 match part {
                     Part::Val => dataset.val.ok_or_else(|| StorageError::NoImages {
                         path: data.join("val"),
+                        known: None,
                     })?,
                     _ => dataset.train,
                 }

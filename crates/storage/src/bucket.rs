@@ -6,17 +6,20 @@
 //! in advance: the loader announces samples in its order ([`Source::expect`]), [`Ahead`] starts the requests
 //! while there is memory, and a read takes the result.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::besides::Kinds;
 use crate::buckets::{Fetch, Object, Place, buckets};
 use crate::folder::is_image_name;
+use crate::layouts::{Look, described_place};
 use crate::shard::{Manifest, Ranges, ShardFolder};
-use crate::{ImageFolder, Images, Sample, SampleBytes, Source, StorageError};
+use crate::{Besides, ImageFolder, Images, Sample, SampleBytes, Source, StorageError};
 
 /// The number of samples that are announced in advance: requests of 20 ms each, 3,000 a second, need 60 in
 /// flight, and slow ones more.
@@ -107,6 +110,7 @@ impl Remote {
         if found.is_empty() {
             return Err(StorageError::NoImages {
                 path: self.uri.clone(),
+                known: self.described(""),
             });
         }
         let samples = found.iter().map(|(folder, file)| Sample {
@@ -117,6 +121,7 @@ impl Remote {
             root: self.uri.clone(),
             classes: vec![String::new()],
             samples: samples.collect(),
+            besides: Besides::default(),
         })))
     }
 
@@ -144,13 +149,15 @@ impl Remote {
             found.extend(split_image(key).map(|(folder, file)| (class, folder, file)));
         }
         if classes.is_empty() {
+            let known = self.described(name);
             return Err(match flat.first() {
                 Some(first) => StorageError::Flat {
                     path: root,
                     images: flat.len(),
                     example: (*first).to_owned(),
+                    known,
                 },
-                None => StorageError::NoClasses { path: root },
+                None => StorageError::NoClasses { path: root, known },
             });
         }
         // UTF-8 bytes sort like code points, so this is torchvision's order of classes, folders and files.
@@ -162,11 +169,11 @@ impl Remote {
         });
         let empty: Vec<String> = empty.map(|class| (*class).to_owned()).collect();
         if !empty.is_empty() {
-            return Err(StorageError::EmptyClasses {
-                path: root,
-                classes: empty,
-            });
+            let in_empty = self.besides(name, |class| empty.iter().any(|name| name == class));
+            let known = self.described(name);
+            return Err(StorageError::empty_classes(root, empty, &in_empty, known));
         }
+        let besides = self.besides(name, |_| true);
         let mut class = 0;
         let samples = found.iter().map(|(name, folder, file)| {
             while classes[class] != *name {
@@ -181,8 +188,41 @@ impl Remote {
         Ok(self.of_names(ImageFolder {
             classes: classes.into_iter().map(str::to_owned).collect(),
             samples,
+            besides,
             root,
         }))
+    }
+
+    /// What lies in the folder `name` besides images, in the classes that `of` chooses.
+    fn besides(&self, name: &str, of: impl Fn(&str) -> bool) -> Besides {
+        let mut folders: BTreeMap<&str, (Vec<OsString>, Kinds)> = BTreeMap::new();
+        let mut loose = Vec::new();
+        for key in self.below(name) {
+            let Some((folder, file)) = key.rsplit_once('/') else {
+                loose.extend(is_image_name(key.as_ref()).then(|| OsString::from(key)));
+                continue;
+            };
+            if !of(folder.split('/').next().unwrap_or(folder)) || file.is_empty() {
+                continue;
+            }
+            let (images, others) = folders.entry(folder).or_default();
+            match is_image_name(file.as_ref()) {
+                true => images.push(file.into()),
+                false => others.add(file.as_ref()),
+            }
+        }
+        let mut besides = Besides::default();
+        besides.add_loose(&loose);
+        for (folder, (images, others)) in folders {
+            besides.add_folder(Path::new(folder), &images, &others);
+        }
+        besides
+    }
+
+    /// What the folder `name` is otherwise.
+    fn described(&self, name: &str) -> Option<String> {
+        let known = described_place(&Named { remote: self, name })?;
+        Some(format!("{known} (of a copy on this machine)"))
     }
 
     fn of_names(&self, names: ImageFolder) -> BucketFolder {
@@ -210,6 +250,41 @@ impl Remote {
             "" => Some(object.key.as_str()),
             name => object.key.strip_prefix(name)?.strip_prefix('/'),
         })
+    }
+}
+
+/// A folder of a bucket.
+struct Named<'a> {
+    remote: &'a Remote,
+    name: &'a str,
+}
+
+impl Look for Named<'_> {
+    fn at(&self) -> PathBuf {
+        match self.name {
+            "" => self.remote.uri.clone(),
+            name => self.remote.uri.join(name),
+        }
+    }
+
+    fn names(&self, below: &str) -> (Vec<String>, Vec<String>) {
+        let (mut folders, mut files) = (BTreeSet::new(), BTreeSet::new());
+        for key in self.remote.below(self.name) {
+            let key = match below {
+                "" => Some(key),
+                below => key.strip_prefix(below).and_then(|key| key.strip_prefix('/')),
+            };
+            match key.map(|key| (key, key.split_once('/'))) {
+                Some((_, Some((folder, _)))) => folders.insert(folder.to_owned()),
+                Some((file, None)) => files.insert(file.to_owned()),
+                None => false,
+            };
+        }
+        (folders.into_iter().collect(), files.into_iter().collect())
+    }
+
+    fn file(&self, _: &str) -> Option<PathBuf> {
+        None
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use stokehold_base::hash::Fnv;
 use stokehold_base::random::mix;
 
+use crate::besides::{alike_classes, differences, stray_classes};
 use crate::bucket::Remote;
+use crate::layouts::{described, other_val, splits};
 use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, PixelClasses, Place, Source, StorageError};
@@ -79,6 +81,10 @@ impl Dataset {
             if val_dir.is_dir() {
                 return Err(StorageError::ValWithoutTrain { path: dir.to_owned() });
             }
+            if let Some(known) = splits(dir) {
+                let path = dir.to_owned();
+                return Err(StorageError::Splits { path, known });
+            }
             return Self::of_one_tree(dir.to_owned(), val_split, seed);
         }
         if !val_dir.is_dir() {
@@ -94,6 +100,47 @@ impl Dataset {
             val: Some(Images::Folder(val)),
             split: None,
         })
+    }
+
+    /// The images of a split beside train and val, such as `test`: `dir/test/`, or what stands for it where images have masks. Classes of
+    /// class folders are numbered by themselves.
+    ///
+    /// # Errors
+    /// As [`Dataset::open`]; there is no such split; the data set is a prepared one, which has train and val.
+    pub fn open_split(dir: impl AsRef<Path>, split: &str) -> Result<Images, StorageError> {
+        let dir = dir.as_ref();
+        let none = |path: &Path, reason: String| StorageError::NoSplit {
+            path: path.to_owned(),
+            split: split.to_owned(),
+            reason,
+        };
+        let here = stokehold_base::uri::remote(dir).is_none();
+        if here && Manifest::of(dir)?.is_some() {
+            let reason =
+                "a prepared data set has train and val; give the folder that it was prepared from".to_owned();
+            return Err(none(dir, reason));
+        }
+        if here && let Some(pairs) = Pairs::of(dir)? {
+            let place = pairs.of_split(dir, split);
+            let place = place.filter(|place| place.images.is_dir() && place.masks.is_dir());
+            let place = place.filter(|place| place.list.as_ref().is_none_or(|list| list.is_file()));
+            let Some(place) = place else {
+                let reason = format!(
+                    "its training images lie in {}, and those of {split} are looked for likewise, with their masks",
+                    pairs.train.images.display()
+                );
+                return Err(none(dir, reason));
+            };
+            return Ok(Images::Pairs(
+                pairs.open(&place, &Arc::new(pairs.classes.clone()))?,
+            ));
+        }
+        let folder = dir.join(split);
+        if here && !folder.is_dir() {
+            let reason = format!("there is no folder {}", folder.display());
+            return Err(none(dir, reason));
+        }
+        Ok(Self::open_quietly(&folder, None, 0)?.found(&folder).train)
     }
 
     /// As [`Dataset::open`], for a place in a bucket that the caller has opened with its own settings.
@@ -213,6 +260,43 @@ impl Dataset {
         Self::of_train(Images::Bucket(folder), val_split, seed)
     }
 
+    /// What its owner may not know, a sentence for each: files that are not read, counted by suffix; stray folders that are classes,
+    /// and files that macOS leaves; classes whose names look alike; folders that are splits by their names.
+    ///
+    /// They come from what was listed when it was opened; of shards only the classes' names are known.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let mut counts = self.train.counts();
+        let val = self.val.as_ref().map(|val| (val, val.counts()));
+        if let (Some(_), Some((_, of_val))) = (&self.split, &val) {
+            counts.iter_mut().zip(of_val).for_each(|(all, more)| *all += more);
+        }
+        let val = val.filter(|_| self.split.is_none());
+        let parts = std::iter::once((&self.train, counts)).chain(val);
+        for (images, counts) in parts {
+            remarks.extend(stray_classes(images.root(), images.classes(), &counts));
+            remarks.extend(
+                images
+                    .besides()
+                    .iter()
+                    .flat_map(|besides| besides.remarks(images.root())),
+            );
+        }
+        remarks.extend(alike_classes(self.train.root(), self.train.classes()));
+        if let Images::Folder(ImageFolder { root, classes, .. }) = &self.train {
+            if root.ends_with("train") && self.val.is_none() {
+                remarks.extend(root.parent().and_then(other_val));
+            }
+            if let [class] = &classes[..] {
+                let known = described(root);
+                remarks.extend(
+                    known.map(|known| format!("{}: {class} is the only class; {known}", root.display())),
+                );
+            }
+        }
+        remarks
+    }
+
     /// Says what was found.
     fn found(self, dir: &Path) -> Self {
         let (train, val) = (self.train.len(), self.val.as_ref().map_or(0, |val| val.len()));
@@ -324,6 +408,7 @@ fn with_classes_of(train: &ImageFolder, mut val: ImageFolder) -> Result<ImageFol
         return Err(StorageError::UnknownValClasses {
             path: val.root,
             train: train.root.clone(),
+            alike: differences(&train.classes, &unknown),
             classes: unknown,
         });
     }

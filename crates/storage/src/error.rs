@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use stokehold_base::fault::Fault;
 
+use crate::Besides;
+use crate::besides::{by_command, is_stray, stray_in_words};
 use crate::shard::Damage;
 
 /// Why a data set or one of its files cannot be used.
@@ -20,35 +22,60 @@ pub enum StorageError {
         path: PathBuf,
     },
     /// The path exists and is not a folder.
-    #[error("{}: not a folder; a data set is a folder that holds one folder per class", path.display())]
+    #[error(
+        "{}: not a folder; {}",
+        path.display(),
+        known.as_deref().unwrap_or("a data set is a folder that holds one folder per class")
+    )]
     NotAFolder {
         /// The path that was given.
         path: PathBuf,
+        /// What it is, and the way from there, where that is known.
+        known: Option<String>,
     },
     /// The folder has neither class folders nor images.
     #[error(
-        "{}: no class folder in it; a data set holds one folder per class, or train/ and val/ that do",
-        path.display()
+        "{}: no class folder in it; {}",
+        path.display(),
+        known.as_deref().unwrap_or("a data set holds one folder per class, or train/ and val/ that do")
     )]
     NoClasses {
         /// The folder that was searched.
         path: PathBuf,
+        /// What lies there, and the way from there, where that is known.
+        known: Option<String>,
     },
     /// There is no image in a folder whose images need no labels.
     #[error(
-        "{}: there is no image in it; images are called .jpg, .jpeg, .png or .webp",
-        path.display()
+        "{}: there is no image in it; {}",
+        path.display(),
+        known.as_deref().unwrap_or("images are called .jpg, .jpeg, .png or .webp")
     )]
     NoImages {
         /// The folder that was searched.
         path: PathBuf,
+        /// What lies there, and the way from there, where that is known.
+        known: Option<String>,
+    },
+    /// The class folders are called as splits are.
+    #[error("{}: {known}", path.display())]
+    Splits {
+        /// The folder that was searched.
+        path: PathBuf,
+        /// How they are called, and what to do.
+        known: String,
     },
     /// The folder contains images and no class folders.
     #[error(
-        "{}: images lie directly in this folder ({images} of them) and it has no class folders; \
-         move the images of each class into a folder of the class's name, e.g. {}",
+        "{}: images lie directly in this folder ({images} of them) and it has no class folders; {}",
         path.display(),
-        path.join("CLASS").join(example).display()
+        match known {
+            Some(known) => known.clone(),
+            None => format!(
+                "move the images of each class into a folder of the class's name, e.g. {}",
+                path.join("CLASS").join(example).display()
+            ),
+        }
     )]
     Flat {
         /// The folder that was searched.
@@ -57,6 +84,8 @@ pub enum StorageError {
         images: usize,
         /// The name of one of them.
         example: String,
+        /// What lies beside them, and the way from there, where that is known.
+        known: Option<String>,
     },
     /// Shards of a folder that had images and no class folders.
     #[error(
@@ -70,17 +99,18 @@ pub enum StorageError {
     },
     /// Class folders without any image.
     #[error(
-        "{}: no image in the class folder{} {}; put images ({}) there or remove the folder",
+        "{}: no image in the class folder{} {}; {what}",
         path.display(),
         if classes.len() == 1 { "" } else { "s" },
         classes.join(", "),
-        crate::EXTENSIONS.join(", ")
     )]
     EmptyClasses {
         /// The folder that holds the class folders.
         path: PathBuf,
         /// The names of the empty ones.
         classes: Vec<String>,
+        /// What lies in them, and what to do.
+        what: String,
     },
     /// There is `val/` but no `train/`.
     #[error(
@@ -90,6 +120,16 @@ pub enum StorageError {
     ValWithoutTrain {
         /// The data set's folder.
         path: PathBuf,
+    },
+    /// There is no such split.
+    #[error("{}: it has no split {split}: {reason}", path.display())]
+    NoSplit {
+        /// The data set's folder.
+        path: PathBuf,
+        /// The split that was asked for.
+        split: String,
+        /// What was looked for.
+        reason: String,
     },
     /// A validation split was requested for a data set that has validation images.
     #[error(
@@ -118,10 +158,14 @@ pub enum StorageError {
     },
     /// `val/` has classes that `train/` does not have.
     #[error(
-        "{}: class {} is not among the training classes of {}; a network cannot learn a class it never sees",
+        "{}: class {} is not among the training classes of {}; {}",
         path.display(),
         classes.join(", "),
-        train.display()
+        train.display(),
+        match alike.is_empty() {
+            true => "a network cannot learn a class it never sees".to_owned(),
+            false => format!("{}; rename one of the folders", alike.join("; ")),
+        }
     )]
     UnknownValClasses {
         /// The validation folder.
@@ -130,6 +174,8 @@ pub enum StorageError {
         train: PathBuf,
         /// Class names that only validation has.
         classes: Vec<String>,
+        /// How those differ from training classes that look alike.
+        alike: Vec<String>,
     },
     /// A folder could not be listed.
     #[error("{}: cannot list this folder: {source}", path.display())]
@@ -221,18 +267,33 @@ pub enum StorageError {
         /// How many such masks there are.
         masks: usize,
     },
-    /// Folders `images` and `masks` without a class table.
+    /// Folders of images and of their masks, such as `images` and `masks`, without a class table.
     #[error(
-        "{}: {pairs} images in images/ have a mask in masks/, and nothing says what their classes are; write {} with a [[class]] \
-         and its name for each value of the masks, or, if images and masks are two classes of images, rename one of the folders",
+        "{}: {pairs} images in {images}/ have a mask in {masks}/, and nothing says what their classes are; write {} with a [[class]] \
+         and its name for each value of the masks{}, or, if {images} and {masks} are two classes of images, rename one of the folders",
         path.display(),
-        dir.join(crate::PixelClasses::FILE).display()
+        dir.join(crate::PixelClasses::FILE).display(),
+        match (&images[..], &masks[..]) {
+            ("images", "masks") => String::new(),
+            _ => {
+                let below = path.strip_prefix(dir).unwrap_or(path);
+                format!(
+                    ", and a [train] with images = {:?} and masks = {:?}",
+                    below.join(images).display().to_string(),
+                    below.join(masks).display().to_string()
+                )
+            }
+        }
     )]
     ImagesAndMasks {
         /// The folder that holds the two.
         path: PathBuf,
         /// The data set's folder.
         dir: PathBuf,
+        /// The folder of images.
+        images: String,
+        /// The folder of masks.
+        masks: String,
         /// How many images have a mask.
         pairs: usize,
     },
@@ -279,6 +340,44 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// The error of class folders without an image. `besides` is what was seen in them, `known` what the folder is otherwise.
+    pub(crate) fn empty_classes(
+        path: PathBuf,
+        classes: Vec<String>,
+        besides: &Besides,
+        known: Option<String>,
+    ) -> Self {
+        let stray: Vec<&String> = classes.iter().filter(|name| is_stray(name)).collect();
+        let mut what = match (known, besides.files_in_words()) {
+            (Some(known), _) => known,
+            (None, files) => {
+                let images = crate::EXTENSIONS.join(", ");
+                let files = files
+                    .map(|files| format!("; not read are {files}; convert or rename those that are images"));
+                format!(
+                    "put images ({images}) there or remove the folder{}",
+                    files.unwrap_or_default()
+                )
+            }
+        };
+        if !stray.is_empty() {
+            let one = |name: &&String| {
+                let way = by_command(&path.join(name), |folder| format!("rm -r {folder}"));
+                format!(
+                    "{name} is {}; if it is no class, delete it{way}",
+                    stray_in_words(name)
+                )
+            };
+            let stray_alone = stray.len() == classes.len();
+            let stray: Vec<String> = stray.iter().map(one).collect();
+            what = match stray_alone {
+                true => stray.join("; "),
+                false => format!("{}; of the others: {what}", stray.join("; ")),
+            };
+        }
+        Self::EmptyClasses { path, classes, what }
+    }
+
     /// Whether the system lacks what reading takes, open files or memory: then the file may be good.
     pub fn is_exhaustion(&self) -> bool {
         // EMFILE, ENFILE and ENOMEM, which have these numbers in every Linux.

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 #[cfg(unix)]
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{SampleBytes, Source, StorageError};
+use crate::besides::Kinds;
+use crate::layouts::{described, described_table};
+use crate::{Besides, SampleBytes, Source, StorageError};
 
 /// The extensions of image files, compared without regard to case.
 pub const EXTENSIONS: [&str; 4] = [".jpg", ".jpeg", ".png", ".webp"];
@@ -42,6 +44,8 @@ pub struct ImageFolder {
     pub classes: Vec<String>,
     /// The images, class after class.
     pub samples: Vec<Sample>,
+    /// What else was seen there.
+    pub besides: Besides,
 }
 
 impl ImageFolder {
@@ -58,14 +62,18 @@ impl ImageFolder {
         }
         let mut classes = Vec::with_capacity(listing.folders.len());
         let mut samples = Vec::new();
-        let mut empty = Vec::new();
+        let (mut empty, mut besides, mut in_empty) = (Vec::new(), Besides::default(), Besides::default());
+        besides.add_loose(&listing.images);
         for (class, name) in listing.folders.iter().enumerate() {
             let before = samples.len();
             let mut folders = Vec::new();
             walk(root.join(name), &mut Vec::new(), &mut folders)?;
             folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
-            for (folder, files) in folders {
-                samples.extend(files.iter().map(|file| Sample {
+            let mut of_class = Besides::default();
+            for (folder, Listing { images, others, .. }) in folders {
+                let below = folder.strip_prefix(&root).unwrap_or(&folder);
+                of_class.add_folder(below, &images, &others);
+                samples.extend(images.iter().map(|file| Sample {
                     path: folder.join(file),
                     class: class as u32,
                 }));
@@ -73,19 +81,20 @@ impl ImageFolder {
             let name = name.to_string_lossy().into_owned();
             if samples.len() == before {
                 empty.push(name.clone());
+                in_empty.add(of_class.clone());
             }
+            besides.add(of_class);
             classes.push(name);
         }
         if !empty.is_empty() {
-            return Err(StorageError::EmptyClasses {
-                path: root,
-                classes: empty,
-            });
+            let known = described(&root);
+            return Err(StorageError::empty_classes(root, empty, &in_empty, known));
         }
         Ok(Self {
             root,
             classes,
             samples,
+            besides,
         })
     }
 
@@ -98,12 +107,14 @@ impl ImageFolder {
         let files = walk_all(&root)?.into_iter();
         let samples: Vec<Sample> = files.map(|path| Sample { path, class: 0 }).collect();
         if samples.is_empty() {
-            return Err(StorageError::NoImages { path: root });
+            let known = described(&root);
+            return Err(StorageError::NoImages { path: root, known });
         }
         Ok(Self {
             root,
             classes: vec![String::new()],
             samples,
+            besides: Besides::default(),
         })
     }
 
@@ -244,6 +255,7 @@ pub(crate) fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageEr
 pub(crate) struct Listing {
     pub folders: Vec<std::ffi::OsString>,
     pub images: Vec<std::ffi::OsString>,
+    pub others: Kinds,
 }
 
 /// Lists a folder. Opens no file.
@@ -254,13 +266,14 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
         },
         io::ErrorKind::NotADirectory => StorageError::NotAFolder {
             path: folder.to_owned(),
+            known: described(folder),
         },
         _ => StorageError::List {
             path: folder.to_owned(),
             source,
         },
     };
-    let (mut folders, mut images) = (Vec::new(), Vec::new());
+    let (mut folders, mut images, mut others) = (Vec::new(), Vec::new(), Kinds::default());
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
@@ -276,11 +289,17 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
             }
         } else if is_image_name(&name) {
             images.push(name);
+        } else {
+            others.add(&name);
         }
     }
     folders.sort_by_cached_key(|name| code_points(name));
     images.sort_by_cached_key(|name| code_points(name));
-    Ok(Listing { folders, images })
+    Ok(Listing {
+        folders,
+        images,
+        others,
+    })
 }
 
 /// Every image below a folder, folder after folder.
@@ -291,7 +310,7 @@ pub(crate) fn walk_all(root: &Path) -> Result<Vec<PathBuf>, StorageError> {
     folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
     let files = folders
         .iter()
-        .flat_map(|(folder, files)| files.iter().map(|file| folder.join(file)));
+        .flat_map(|(folder, listing)| listing.images.iter().map(|file| folder.join(file)));
     Ok(files.collect())
 }
 
@@ -301,7 +320,7 @@ pub(crate) fn walk_all(root: &Path) -> Result<Vec<PathBuf>, StorageError> {
 fn walk(
     folder: PathBuf,
     inside: &mut Vec<PathBuf>,
-    into: &mut Vec<(PathBuf, Vec<std::ffi::OsString>)>,
+    into: &mut Vec<(PathBuf, Listing)>,
 ) -> Result<(), StorageError> {
     let truly = fs::canonicalize(&folder).map_err(|source| StorageError::List {
         path: folder.clone(),
@@ -310,24 +329,27 @@ fn walk(
     if inside.contains(&truly) {
         return Ok(());
     }
-    let listing = list(&folder)?;
+    let mut listing = list(&folder)?;
     inside.push(truly);
-    for name in &listing.folders {
+    for name in std::mem::take(&mut listing.folders) {
         walk(folder.join(name), inside, into)?;
     }
     inside.pop();
-    into.push((folder, listing.images));
+    into.push((folder, listing));
     Ok(())
 }
 
 fn no_classes(path: PathBuf, listing: &Listing) -> StorageError {
+    // Labels may lie beside the folder, too: train.csv beside train/.
+    let known = described(&path).or_else(|| described_table(path.parent()?));
     match listing.images.first() {
         Some(first) => StorageError::Flat {
             path,
             images: listing.images.len(),
             example: first.to_string_lossy().into_owned(),
+            known,
         },
-        None => StorageError::NoClasses { path },
+        None => StorageError::NoClasses { path, known },
     }
 }
 

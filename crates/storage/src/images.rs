@@ -7,7 +7,7 @@ use stokehold_base::hash::Fnv;
 use crate::bucket::{BucketFolder, Remote};
 use crate::pairs::Pairs;
 use crate::shard::{Baked, Manifest, ShardFolder};
-use crate::{ImageFolder, PairFolder, PixelClasses, SampleBytes, Source, StorageError};
+use crate::{Besides, ImageFolder, PairFolder, PixelClasses, SampleBytes, Source, StorageError};
 
 /// The images of one part of a data set: files in class folders, here or in a bucket, or the samples of prepared shards.
 ///
@@ -103,6 +103,15 @@ impl Images {
             Self::Pairs(pairs) => size_of(pairs.images(), sample),
             Self::Bucket(bucket) => bucket.size(sample),
             Self::Shards(_) => None,
+        }
+    }
+
+    /// What was seen where the images lie besides them; none of shards, and of images and masks.
+    pub(crate) fn besides(&self) -> Option<&Besides> {
+        match self {
+            Self::Folder(folder) => Some(&folder.besides),
+            Self::Bucket(bucket) => Some(&bucket.names().besides),
+            Self::Shards(_) | Self::Pairs(_) => None,
         }
     }
 

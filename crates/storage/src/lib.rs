@@ -29,6 +29,7 @@
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`,
 //! split off one tree, or prepared. [`SlowSource`] adds latency to any source, as a network does.
 
+mod besides;
 mod bucket;
 mod buckets;
 mod class_table;
@@ -37,6 +38,7 @@ mod error;
 mod folder;
 mod images;
 mod joined;
+mod layouts;
 mod list;
 mod pairs;
 mod pixel_classes;
@@ -45,6 +47,7 @@ pub mod shard;
 mod slow;
 mod source;
 
+pub use besides::{Besides, differences};
 pub use bucket::BucketFolder;
 pub use buckets::{Buckets, Fetch, Object, Place, open_buckets_with};
 pub use dataset::{Dataset, ValSplit};

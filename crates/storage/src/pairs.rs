@@ -12,14 +12,13 @@
 //! The classes of the first three are known. `classes.toml` in the data set's folder has those of the last, may replace
 //! those of the others, and names other folders.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::class_table::ClassTable;
-use crate::folder::{Listing, list, read_ahead, read_file, walk_all};
-use crate::{EXTENSIONS, ImageFolder, PixelClasses, Sample, SampleBytes, Source, StorageError};
+use crate::folder::{list, read_ahead, read_file, walk_all};
+use crate::{Besides, EXTENSIONS, ImageFolder, PixelClasses, Sample, SampleBytes, Source, StorageError};
 
 /// Images and their masks in folders.
 ///
@@ -48,7 +47,7 @@ pub struct PairFolder {
 }
 
 /// Where the images and masks of one part are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Place {
     pub images: PathBuf,
     pub masks: PathBuf,
@@ -106,6 +105,27 @@ impl Pairs {
         })
     }
 
+    /// Where the images and masks of another split are, such as `test`: where the training ones are, with its name for `train`. None if
+    /// the layout does not say.
+    pub fn of_split(&self, dir: &Path, split: &str) -> Option<Place> {
+        let renamed = |path: &Path| {
+            let below = path.strip_prefix(dir).ok()?;
+            let parts = below.iter().map(|part| match part.to_str() {
+                Some(name) => name
+                    .strip_prefix("train")
+                    .map_or(name.into(), |rest| format!("{split}{rest}").into()),
+                None => PathBuf::from(part),
+            });
+            Some(dir.join(parts.collect::<PathBuf>()))
+        };
+        let place = Place {
+            images: renamed(&self.train.images)?,
+            masks: renamed(&self.train.masks)?,
+            list: self.train.list.as_deref().and_then(renamed),
+        };
+        (place != self.train).then_some(place)
+    }
+
     /// Lists the pairs of one part.
     ///
     /// # Errors
@@ -118,6 +138,7 @@ impl Pairs {
                 root: place.images.clone(),
                 classes: vec![String::new()],
                 samples,
+                besides: Besides::default(),
             },
             masks,
             masks_root: place.masks.clone(),
@@ -138,6 +159,7 @@ impl Pairs {
             root: dir.to_owned(),
             classes: vec![String::new()],
             samples,
+            besides: Besides::default(),
         })
     }
 
@@ -413,41 +435,77 @@ fn of_images_and_masks(dir: &Path, table: ClassTable) -> Result<Pairs, StorageEr
     })
 }
 
-/// Folders `images` and `masks` with pairs are not taken for two classes: without the names of the classes of pixels they
+/// What follows a folder's name in the name of the folder with its masks.
+const OF_MASKS: [&str; 7] = ["annot", "annotations", "mask", "masks", "label", "labels", "gt"];
+
+/// Whether folders are images and their masks by their names.
+fn are_images_and_masks(images: &str, masks: &str) -> bool {
+    let (images, masks) = (images.to_lowercase(), masks.to_lowercase());
+    let of_images = ["images", "imgs", "image", "img", "inputs", "jpegimages", "photos"];
+    let rest = match masks.strip_prefix(&images) {
+        Some(rest) => rest.trim_start_matches(['_', '-', ' ']),
+        None if of_images.contains(&images.as_str()) => &masks[..],
+        None => return false,
+    };
+    OF_MASKS.contains(&rest)
+}
+
+/// Folders of images and of their masks are not taken for two classes: without the names of the classes of pixels they
 /// are neither.
 fn refuse_without_table(dir: &Path) -> Result<(), StorageError> {
-    let is_both = |listing: &Listing| listing.folders == ["images", "masks"].map(OsString::from);
     let train = dir.join("train");
     let root = match train.is_dir() {
         true => train,
         false => dir.to_owned(),
     };
-    if !is_both(&list(&root)?) {
+    let listing = list(&root)?;
+    let names: Vec<_> = listing
+        .folders
+        .iter()
+        .map(|name| name.to_string_lossy())
+        .collect();
+    // All folders, each image's with its masks': a class may be called so beside others.
+    let found: Vec<(&str, &str)> = names
+        .iter()
+        .flat_map(|images| names.iter().map(move |masks| (&**images, &**masks)))
+        .filter(|(images, masks)| are_images_and_masks(images, masks))
+        .collect();
+    if found.is_empty() || 2 * found.len() != names.len() {
         return Ok(());
     }
-    let (images, masks) = (root.join("images"), root.join("masks"));
-    let masks: std::collections::BTreeSet<Vec<u8>> = walk_all(&masks)?
+    for (images, masks) in found {
+        let pairs = count_pairs(&root.join(images), &root.join(masks))?;
+        if pairs > 0 {
+            return Err(StorageError::ImagesAndMasks {
+                path: root,
+                dir: dir.to_owned(),
+                images: images.to_owned(),
+                masks: masks.to_owned(),
+                pairs,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// How many images have a mask by their names. Masks are PNG; in a folder that is called so they may be anything.
+fn count_pairs(images: &Path, masks: &Path) -> Result<usize, StorageError> {
+    let suffix = (!masks.ends_with("masks")).then_some(".png");
+    let masks: BTreeSet<Vec<u8>> = walk_all(masks)?
         .iter()
-        .filter_map(|path| stem(&masks, path, None))
+        .filter_map(|path| stem(masks, path, suffix))
         .collect();
     // A mask may have a suffix of its own: NAME_mask.png.
     let is_mask_of = |image: &[u8]| {
         let from = masks.range(image.to_vec()..).next();
         from.is_some_and(|mask| mask.starts_with(image))
     };
-    let pairs = walk_all(&images)?
+    let images = walk_all(images)?
         .iter()
-        .filter_map(|path| stem(&images, path, None))
+        .filter_map(|path| stem(images, path, None))
         .filter(|stem| is_mask_of(stem))
         .count();
-    match pairs {
-        0 => Ok(()),
-        pairs => Err(StorageError::ImagesAndMasks {
-            path: root,
-            dir: dir.to_owned(),
-            pairs,
-        }),
-    }
+    Ok(images)
 }
 
 impl PairFolder {
@@ -471,6 +529,7 @@ impl PairFolder {
             root: self.masks_root.clone(),
             classes: vec![String::new()],
             samples: self.masks.iter().map(sample).collect(),
+            besides: Besides::default(),
         }
     }
 

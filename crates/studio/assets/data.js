@@ -63,7 +63,9 @@ function dataset(main, key, about) {
   const examined = el("section", { id: "examined" });
   const classes = el("section", {});
   const grid = el("section", { id: "samples" });
-  main.append(facts, examined, grid, classes);
+  const remarks = set.remarks.length > 0 && el("section", { id: "remarks" }, el("h2", {}, "Worth knowing"),
+    el("ul", {}, set.remarks.map((remark) => el("li", { class: "break" }, remark))));
+  main.append(...[facts, remarks, examined, grid, classes].filter(Boolean));
 
   // Broken files.
   const drawExamined = (now) => {

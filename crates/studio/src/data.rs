@@ -57,6 +57,8 @@ const FOLDERS: usize = 500;
 const BROKEN: usize = 500;
 /// The most pixels of an image that is decoded here: a PNG of that many takes 240 MB for a moment.
 pub const PIXELS: u64 = 1 << 25;
+/// The most sentences about a data set.
+const REMARKS: usize = 20;
 /// Images that are decoded at a time.
 const DECODING: usize = 2;
 /// Reports that are kept.
@@ -459,6 +461,7 @@ fn facts(set: &Dataset) -> Value {
         "class_count": set.train.classes().len(),
         "classes": classes,
         "pixels": pixels,
+        "remarks": set.remarks().iter().take(REMARKS).map(|remark| text::short(remark, WHY)).collect::<Vec<_>>(),
     })
 }
 

@@ -602,6 +602,7 @@ mod tests {
                     path: Path::new("data/train").join(name),
                     class: 0,
                 }],
+                besides: Default::default(),
             })
         };
         let facts = |name| {

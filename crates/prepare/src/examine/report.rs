@@ -56,6 +56,9 @@ pub struct Examination {
     pub pixels: Option<Pixels>,
     /// Files that training could not use.
     pub broken: Vec<Broken>,
+    /// What its owner may not know, as [`Dataset::remarks`](stokehold_storage::Dataset::remarks) says it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
 }
 
 /// The smallest, the median and the largest.
@@ -164,6 +167,7 @@ impl Examination {
             exif_rotated: whole.iter().filter(|(_, info)| info.orientation != 1).count(),
             classes,
             pixels: None,
+            remarks: Vec::new(),
             broken: images
                 .iter()
                 .filter_map(|image| {

@@ -1,7 +1,9 @@
 //! Storage from outside: folders on disk, what torchvision makes of them, and shards with every kind of damage.
 
+mod besides;
 mod dataset;
 mod folder;
+mod layouts;
 mod list;
 mod pairs;
 mod set;

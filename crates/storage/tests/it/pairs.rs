@@ -329,6 +329,88 @@ fn classes_called_images_and_masks_stay_classes_where_that_is_clear() {
     }
 }
 
+/// A folder beside one with its name and `annot`, `mask` or the like is not taken for a class of photos.
+#[test]
+fn a_folder_beside_its_masks_is_no_class() {
+    for (images, masks) in [
+        ("test", "testannot"),
+        ("photos", "photos_mask"),
+        ("X", "Xlabels"),
+        ("scenes", "scenes-masks"),
+        ("images", "labels"),
+    ] {
+        let dir = tree(&[
+            &format!("{images}/1.jpg"),
+            &format!("{images}/2.jpg"),
+            &format!("{masks}/1.png"),
+            &format!("{masks}/2.png"),
+        ]);
+        let text = error(&dir);
+        let expected = format!(
+            "DATA: 2 images in {images}/ have a mask in {masks}/, and nothing says what their classes are; write DATA/classes.toml with a \
+             [[class]] and its name for each value of the masks, and a [train] with images = \"{images}\" and masks = \"{masks}\", or, if \
+             {images} and {masks} are two classes of images, rename one of the folders"
+        );
+        assert_eq!(text, expected);
+        // What it says is read.
+        let table = format!("{TWO}[train]\nimages = \"{images}\"\nmasks = \"{masks}\"\n");
+        fs::write(dir.path().join("classes.toml"), table).unwrap();
+        assert_eq!(pairs(&dir, &open(&dir).unwrap().train).len(), 2);
+    }
+    for files in [
+        // Photos of faces with masks, other names, and a class beside them.
+        &["face/1.jpg", "face_mask/1.jpg"][..],
+        &["face/1.jpg", "face_mask/2.png"],
+        &["face/1.jpg", "face_mask/1.png", "other/1.jpg"],
+    ] {
+        assert!(
+            open(&tree(files)).unwrap().train.pixel_classes().is_none(),
+            "{files:?}"
+        );
+    }
+}
+
+#[test]
+fn another_split_lies_as_the_training_images_do() {
+    for (files, image, mask) in [
+        (
+            &["train/1.png", "trainannot/1.png", "test/2.png", "testannot/2.png"][..],
+            "test/2.png",
+            "testannot/2.png",
+        ),
+        (
+            &[
+                "leftImg8bit/train/a/1_leftImg8bit.png",
+                "gtFine/train/a/1_gtFine_labelIds.png",
+                "leftImg8bit/test/a/2_leftImg8bit.png",
+                "gtFine/test/a/2_gtFine_labelIds.png",
+            ],
+            "leftImg8bit/test/a/2_leftImg8bit.png",
+            "gtFine/test/a/2_gtFine_labelIds.png",
+        ),
+    ] {
+        let dir = tree(files);
+        let test = Dataset::open_split(dir.path(), "test").unwrap();
+        assert_eq!(pairs(&dir, &test), owned(&[(image, mask)]));
+        let none = Dataset::open_split(dir.path(), "dev").unwrap_err().to_string();
+        assert!(
+            none.contains("it has no split dev: its training images lie in "),
+            "{none}"
+        );
+    }
+    let dir = tree(&["train/a/1.jpg", "test/a/2.jpg", "test/b/3.jpg"]);
+    let test = Dataset::open_split(dir.path(), "test").unwrap();
+    assert_eq!(
+        (test.classes(), test.len()),
+        (&["a".to_owned(), "b".to_owned()][..], 2)
+    );
+    let none = Dataset::open_split(dir.path(), "dev").unwrap_err().to_string();
+    assert!(
+        none.contains("it has no split dev: there is no folder "),
+        "{none}"
+    );
+}
+
 #[test]
 fn a_split_and_a_limit_keep_images_and_masks_together() {
     let names: Vec<String> = (0..40)

@@ -169,14 +169,24 @@ pub(super) fn numbers(model: &[String], images: &Images) -> Result<Vec<usize>, T
     let by_name: HashMap<&String, usize> = model.iter().zip(0..).collect();
     let found: Vec<Option<usize>> = data.iter().map(|class| by_name.get(class).copied()).collect();
     let known: HashSet<&String> = data.iter().collect();
-    let only_in_data = data.iter().filter(|class| !by_name.contains_key(class));
-    let only_in_model = model.iter().filter(|class| !known.contains(class));
+    let only_in_data: Vec<String> = data
+        .iter()
+        .filter(|class| !by_name.contains_key(class))
+        .cloned()
+        .collect();
+    let only_in_model: Vec<String> = model
+        .iter()
+        .filter(|class| !known.contains(class))
+        .cloned()
+        .collect();
+    let alike = stokehold_storage::differences(&only_in_data, &only_in_model);
     let differences: Vec<String> = [
-        ("only in the data", listed(only_in_data)),
-        ("only in the model", listed(only_in_model)),
+        ("only in the data: ", listed(&only_in_data)),
+        ("only in the model: ", listed(&only_in_model)),
+        ("", listed(&alike)),
     ]
     .into_iter()
-    .filter_map(|(place, names)| Some(format!("{place}: {}", names?)))
+    .filter_map(|(place, names)| Some(format!("{place}{}", names?)))
     .collect();
     match found.into_iter().collect() {
         Some(numbers) if differences.is_empty() => Ok(numbers),
@@ -188,8 +198,7 @@ pub(super) fn numbers(model: &[String], images: &Images) -> Result<Vec<usize>, T
 }
 
 /// The first names of a list, and how many more there are; `None` of an empty one.
-fn listed<'a>(names: impl Iterator<Item = &'a String>) -> Option<String> {
-    let names: Vec<&str> = names.map(String::as_str).collect();
+fn listed(names: &[String]) -> Option<String> {
     let shown = names[..names.len().min(LISTED)].join(", ");
     match names.len().saturating_sub(LISTED) {
         0 if names.is_empty() => None,
@@ -405,8 +414,8 @@ mod tests {
     #[test]
     fn long_lists_of_names_are_cut() {
         let names: Vec<String> = (0..8).map(|number| number.to_string()).collect();
-        assert_eq!(listed(names.iter()).unwrap(), "0, 1, 2, 3, 4, 5 and 2 more");
-        assert_eq!(listed(names[..1].iter()).unwrap(), "0");
-        assert_eq!(listed([].iter()), None);
+        assert_eq!(listed(&names).unwrap(), "0, 1, 2, 3, 4, 5 and 2 more");
+        assert_eq!(listed(&names[..1]).unwrap(), "0");
+        assert_eq!(listed(&[]), None);
     }
 }

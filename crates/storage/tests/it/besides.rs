@@ -1,0 +1,237 @@
+//! What lies in a data set besides the images that are read, and class names that are easily mistaken.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use stokehold_storage::{Dataset, Fetch, Object, Place, StorageError};
+
+use crate::tree::tree;
+
+/// The remarks about a data set, with `DATA` for its folder.
+fn remarks(dir: &Path) -> Vec<String> {
+    let data = Dataset::open(dir, None, 0).unwrap();
+    let named = |remark: String| remark.replace(dir.to_str().unwrap(), "DATA");
+    data.remarks().into_iter().map(named).collect()
+}
+
+fn error(dir: &Path) -> String {
+    let error = Dataset::open(dir, None, 0).unwrap_err().to_string();
+    error.replace(dir.to_str().unwrap(), "DATA")
+}
+
+#[test]
+fn files_that_are_not_read_are_counted_by_suffix() {
+    let dir = tree(&[
+        "train/a/0.jpg",
+        "train/a/2.bmp",
+        "train/a/1.BMP",
+        "train/a/in/x.tiff",
+        "train/a/photo.jfif",
+        "train/b/0.jpg",
+        "train/b/raw",
+        "train/b/notes.txt",
+        "train/b/Thumbs.db",
+        "train/b/.DS_Store",
+        "train/README.md",
+        "val/a/0.jpg",
+    ]);
+    assert_eq!(
+        remarks(dir.path()),
+        [
+            "DATA/train: 6 files are not read: 2 .bmp (such as a/1.BMP), 1 without a suffix (b/raw), 1 .jfif (a/photo.jfif), \
+             1 .tiff (a/in/x.tiff), 1 .txt (b/notes.txt); images are called .jpg, .jpeg, .png or .webp, so rename those that are \
+             JPEG, PNG or WebP, and convert others; torchvision's ImageFolder takes 3 of them (ppm, bmp, pgm, tif, tiff) and \
+             numbers its samples otherwise"
+        ]
+    );
+    let dir = tree(&["a/0.jpg", "a/0.txt", "b/0.jpg"]);
+    assert_eq!(
+        remarks(dir.path()),
+        ["DATA: 1 file is not read: 1 .txt (a/0.txt); images are called .jpg, .jpeg, .png or .webp"]
+    );
+}
+
+#[test]
+fn a_data_set_of_images_alone_has_no_remark() {
+    let dir = tree(&[
+        "train/a/0.jpg",
+        "train/b/0.png",
+        "val/a/0.jpg",
+        "train/labels.txt",
+        "test/a/0.jpg",
+    ]);
+    assert_eq!(remarks(dir.path()), [""; 0]);
+}
+
+#[test]
+fn stray_folders_that_are_classes_are_named_with_their_images() {
+    let dir = tree(&[
+        "train/.ipynb_checkpoints/0-checkpoint.jpg",
+        "train/__MACOSX/a/._0.jpg",
+        "train/__MACOSX/a/._1.jpg",
+        "train/a/0.jpg",
+        "train/a/.ipynb_checkpoints/0-checkpoint.jpg",
+        "val/a/0.jpg",
+    ]);
+    assert_eq!(
+        remarks(dir.path()),
+        [
+            "DATA/train: .ipynb_checkpoints, a hidden folder that Jupyter makes, is class 0 with 1 image, as in torchvision; if it \
+             is no class, delete it: rm -r DATA/train/.ipynb_checkpoints",
+            "DATA/train: __MACOSX, a folder that archives made on macOS leave, is class 1 with 2 images, as in torchvision; if it \
+             is no class, delete it: rm -r DATA/train/__MACOSX",
+            "DATA/train: 2 files begin with ._ (such as __MACOSX/a/._0.jpg), which macOS leaves on other file systems and in \
+             archives, and which hold no image; delete them: find DATA/train -name '._*' -type f -delete",
+            "DATA/train: a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image, taken for its class, as in \
+             torchvision; if it is none of it, delete it: rm -r DATA/train/a/.ipynb_checkpoints",
+        ]
+    );
+    // Split off one tree, both parts together.
+    let data = Dataset::open(dir.path().join("train"), Some(0.5), 0).unwrap();
+    let remarks = data.remarks();
+    assert!(
+        remarks[1].contains("__MACOSX") && remarks[1].contains("with 2 images"),
+        "{remarks:?}"
+    );
+    assert_eq!(remarks.len(), 4);
+}
+
+#[test]
+fn an_empty_class_says_what_it_is() {
+    let dir = tree(&["a/0.jpg"]);
+    fs::create_dir(dir.path().join(".ipynb_checkpoints")).unwrap();
+    assert_eq!(
+        error(dir.path()),
+        "DATA: no image in the class folder .ipynb_checkpoints; .ipynb_checkpoints is a hidden folder that Jupyter makes; if it is no \
+         class, delete it: rm -r DATA/.ipynb_checkpoints"
+    );
+    let dir = tree(&["a/0.jpg", "b/x.bmp", "b/y.bmp"]);
+    assert_eq!(
+        error(dir.path()),
+        "DATA: no image in the class folder b; put images (.jpg, .jpeg, .png, .webp) there or remove the folder; not read are 2 .bmp \
+         (such as b/x.bmp); convert or rename those that are images"
+    );
+}
+
+#[test]
+fn class_names_that_look_alike_are_spelt_out() {
+    let (composed, decomposed) = ("\u{dc}bung", "U\u{308}bung");
+    let both = tree(&[
+        &format!("{composed}/0.jpg"),
+        &format!("{decomposed}/0.jpg"),
+        "b/0.jpg",
+    ]);
+    let how = format!(
+        "{decomposed} and {composed} differ only in their Unicode form, as names from macOS and from Linux do: \"U\\u{{308}}bung\" and \
+         \"\\u{{dc}}bung\""
+    );
+    assert_eq!(
+        remarks(both.path()),
+        [format!(
+            "DATA: classes {how}; where two are one, move the images of one into the other"
+        )]
+    );
+    let parts = tree(&[
+        &format!("train/{decomposed}/0.jpg"),
+        "train/b/0.jpg",
+        &format!("val/{composed}/0.jpg"),
+    ]);
+    assert_eq!(
+        error(parts.path()),
+        format!(
+            "DATA/val: class {composed} is not among the training classes of DATA/train; {how}; rename one of the folders"
+        )
+    );
+    let case = tree(&["train/Cat/0.jpg", "val/cat/0.jpg"]);
+    assert_eq!(
+        error(case.path()),
+        "DATA/val: class cat is not among the training classes of DATA/train; Cat and cat differ only in capital and small letters: \
+         \"Cat\" and \"cat\"; rename one of the folders"
+    );
+    // Letters are classes of handwriting.
+    let letters = tree(&["A/0.jpg", "a/0.jpg"]);
+    assert_eq!(remarks(letters.path()), [""; 0]);
+}
+
+#[test]
+fn images_beside_class_folders_are_named() {
+    let dir = tree(&["a/0.jpg", "stray.jpg", "other.png"]);
+    assert_eq!(
+        remarks(dir.path()),
+        [
+            "DATA: 2 images lie beside the class folders and are in no class (such as other.png); put them into the folder of a class"
+        ]
+    );
+}
+
+/// A bucket that can only be listed.
+struct Listed(&'static [&'static str]);
+
+impl Place for Listed {
+    fn uri(&self) -> String {
+        "s3://bucket/data".into()
+    }
+
+    fn list(&self) -> Result<Vec<Object>, StorageError> {
+        let object = |key: &&str| Object {
+            key: (*key).to_owned(),
+            size: 1,
+            etag: None,
+            modified: 0,
+        };
+        Ok(self.0.iter().map(object).collect())
+    }
+
+    fn fetch(
+        &self,
+        key: &str,
+        _: Option<Range<u64>>,
+        _: &mut Vec<u8>,
+    ) -> Result<Option<String>, StorageError> {
+        panic!("{key} is not fetched")
+    }
+
+    fn begin(&self, key: &str, _: Option<Range<u64>>) -> Result<Fetch, StorageError> {
+        panic!("{key} is not fetched")
+    }
+}
+
+#[test]
+fn a_bucket_says_the_same_of_its_keys() {
+    let open = |keys| Dataset::open_bucket(Box::new(Listed(keys)), None, 0);
+    let keys = &[
+        "train/.hidden/0.jpg",
+        "train/a/.ipynb_checkpoints/0.jpg",
+        "train/a/0.jpg",
+        "train/a/1.bmp",
+        "train/loose.jpg",
+    ];
+    let remarks = open(keys).unwrap().remarks();
+    for (remark, part) in remarks.iter().zip([
+        ".hidden, a hidden folder, is class 0 with 1 image",
+        "1 file is not read: 1 .bmp (a/1.bmp)",
+        "1 image lies beside the class folders",
+        "a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image",
+    ]) {
+        assert!(
+            remark.starts_with("s3://bucket/data/train: ") && remark.contains(part),
+            "{remark}"
+        );
+    }
+    assert_eq!(remarks.len(), 4, "{remarks:?}");
+    for (keys, part) in [
+        (
+            &["train-000.tar", "train-001.tar"][..],
+            "no class folder in it; 2 tar files lie here",
+        ),
+        (
+            &["0.jpg", "metadata.csv"],
+            "images lie directly in this folder (1 of them) and it has no class folders; metadata.csv lies there",
+        ),
+        (&["a/0.jpg", "b/0.bmp"], "not read are 1 .bmp (b/0.bmp)"),
+    ] {
+        let error = open(keys).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

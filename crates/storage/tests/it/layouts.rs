@@ -1,0 +1,249 @@
+//! Data sets in other programs' layouts: what a message says of them, and that its way works.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use stokehold_storage::{Dataset, Images, Source};
+use tempfile::TempDir;
+
+use crate::tree::tree;
+
+fn error(dir: &Path) -> String {
+    Dataset::open(dir, None, 0).unwrap_err().to_string()
+}
+
+/// Whether commands of a message can be performed that call Python.
+fn has_python() -> bool {
+    let has = Command::new("python3")
+        .arg("--version")
+        .output()
+        .is_ok_and(|out| out.status.success());
+    if !has {
+        stokehold_untested::skip("there is no python3, which the commands of messages call");
+    }
+    has
+}
+
+/// Performs the command behind `before` in a message, and lists the classes that it makes.
+fn way(message: &str, before: &str, until: &str) -> Vec<String> {
+    let command = message
+        .split_once(before)
+        .unwrap_or_else(|| panic!("{message}"))
+        .1;
+    let command = command.rsplit_once(until).map_or(command, |(command, _)| command);
+    let out = TempDir::new().unwrap();
+    let done = Command::new("sh")
+        .arg("-c")
+        .arg(command)
+        .current_dir(out.path())
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{command}\n{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let made = Dataset::open(out.path().join("classes"), None, 0).unwrap().train;
+    (0..made.len())
+        .map(|sample| {
+            format!(
+                "{}/{}",
+                made.classes()[made.class(sample) as usize],
+                file_name(&made, sample)
+            )
+        })
+        .collect()
+}
+
+fn file_name(images: &Images, sample: usize) -> String {
+    Path::new(&images.name(sample))
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// A tar file of these entries, whose content is their name's suffix.
+fn tar(entries: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, content) in entries {
+        let mut header = [0u8; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[100..108].copy_from_slice(b"0000644\0");
+        header[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
+        header[136..148].copy_from_slice(b"00000000000\0");
+        header[148..156].copy_from_slice(b"        ");
+        header[156] = b'0';
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        bytes.extend(header);
+        bytes.extend(content.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.extend([0; 1024]);
+    bytes
+}
+
+#[test]
+fn tar_files_of_webdataset_are_counted_and_lead_to_class_folders() {
+    let dir = TempDir::new().unwrap();
+    let samples = [
+        ("0.jpg", "x"),
+        ("0.cls", "1"),
+        ("1.jpg", "x"),
+        ("1.cls", "0"),
+        ("2.jpg", "x"),
+        ("2.cls", "1"),
+    ];
+    fs::write(dir.path().join("train-000.tar"), tar(&samples)).unwrap();
+    fs::write(
+        dir.path().join("train-001.tar"),
+        tar(&[("3.jpg", "x"), ("3.cls", "0")]),
+    )
+    .unwrap();
+    let message = error(dir.path());
+    assert!(
+        message.contains("2 tar files lie here, 3 samples in train-000.tar (.cls, .jpg), as WebDataset has them, which are not read"),
+        "{message}"
+    );
+    assert_eq!(
+        way(&message, "make class folders of them: ", "\0"),
+        ["0/1.jpg", "0/3.jpg", "1/0.jpg", "1/2.jpg"]
+    );
+    let message = error(&dir.path().join("train-000.tar"));
+    assert!(message.contains("1 tar file lies here, 3 samples"), "{message}");
+    assert_eq!(
+        way(&message, "make class folders of them: ", "\0"),
+        ["0/1.jpg", "1/0.jpg", "1/2.jpg"]
+    );
+}
+
+#[test]
+fn a_table_beside_images_names_its_columns_and_a_way_that_moves_nothing() {
+    for (name, table, columns) in [
+        (
+            "metadata.csv",
+            "file_name,label\n0.jpg,dog\n1.jpg,\"black cat\"\n",
+            "file_name, label",
+        ),
+        ("labels.csv", "id,breed\n0,dog\n1,black cat\n", "id, breed"),
+        (
+            "metadata.jsonl",
+            "{\"file_name\": \"0.jpg\", \"label\": \"dog\"}\n{\"file_name\": \"1.jpg\", \"label\": \"black cat\"}\n",
+            "file_name, label",
+        ),
+    ] {
+        let dir = tree(&["0.jpg", "1.jpg"]);
+        fs::write(dir.path().join(name), table).unwrap();
+        let message = error(dir.path());
+        assert!(
+            message.contains(&format!(
+                "{name} lies there, with the columns {columns}, and tables are not read"
+            )),
+            "{message}"
+        );
+        if has_python() {
+            let made = way(&message, "which moves no file: ", "; or give stokehold.Loader");
+            assert_eq!(made, ["black cat/1.jpg", "dog/0.jpg"], "{name}");
+        }
+        assert!(dir.path().join("0.jpg").is_file());
+    }
+    // As competitions have it: the table beside the folder.
+    let dir = tree(&["train/0.jpg", "train/1.jpg", "test/2.jpg"]);
+    fs::write(dir.path().join("train.csv"), "image_id,label\n0.jpg,3\n1.jpg,4\n").unwrap();
+    let message = error(dir.path());
+    if has_python() {
+        let made = way(&message, "which moves no file: ", "; or give stokehold.Loader");
+        assert_eq!(made, ["3/0.jpg", "4/1.jpg"]);
+    }
+}
+
+#[test]
+fn other_layouts_are_named_with_a_way() {
+    for (files, said) in [
+        (&["data/train-0.parquet"][..], "Parquet files"),
+        (
+            &["data-00000-of-00001.arrow", "dataset_info.json"],
+            "Arrow files of Hugging Face's datasets",
+        ),
+        (&["train.tfrecord-00000-of-00010"], "TFRecord files"),
+        (&["data.mdb", "lock.mdb"], "an LMDB database"),
+        (&["train.beton"], "files of FFCV"),
+        (&["train.rec", "train.idx"], "RecordIO files of MXNet"),
+        (&["train.h5"], "HDF5 files"),
+        (&["images.zip"], "ZIP archives"),
+        (&["images.tar.gz"], "compressed tar archives"),
+        (&["train-images-idx3-ubyte"], "images of MNIST in IDX files"),
+        (
+            &["train2017/0.jpg", "annotations/instances_train2017.json"],
+            "COCO's layout",
+        ),
+        (&["train/0.jpg", "train/_annotations.coco.json"], "COCO's layout"),
+        (
+            &["images/train/0.jpg", "labels/train/0.txt", "data.yaml"],
+            "YOLO's layout",
+        ),
+        (&["train/images/0.jpg", "train/labels/0.txt"], "YOLO's layout"),
+        (&["JPEGImages/0.jpg", "Annotations/0.xml"], "Pascal VOC's layout"),
+        (
+            &["train/000000.skshard"],
+            "shards of `stokehold prepare` (000000.skshard) and no shards.json",
+        ),
+        (
+            &["training/a/0.jpg", "validation/a/0.jpg"],
+            "its folders training, validation are splits by their names",
+        ),
+    ] {
+        let dir = tree(files);
+        let message = error(dir.path());
+        assert!(message.contains(said), "{files:?}: {message}");
+    }
+    let dir = tree(&["images.zip"]);
+    let message = error(&dir.path().join("images.zip"));
+    assert!(
+        message.contains("not a folder; ZIP archives lie there (images.zip)"),
+        "{message}"
+    );
+}
+
+#[test]
+fn folders_of_splits_are_linked_and_read() {
+    let dir = tree(&["Training/a/0.jpg", "Testing/a/0.jpg", "valid/a/0.jpg"]);
+    let message = error(dir.path());
+    let (_, command) = message.split_once("link them: ").unwrap();
+    let done = Command::new("sh").arg("-c").arg(command).status().unwrap();
+    assert!(done.success(), "{command}");
+    let data = Dataset::open(dir.path(), None, 0).unwrap();
+    assert_eq!((data.train.len(), data.val.unwrap().len()), (1, 1));
+    // A class may be called so.
+    let dir = tree(&["test/0.jpg", "valid/0.jpg"]);
+    assert_eq!(
+        Dataset::open(dir.path(), None, 0).unwrap().train.classes(),
+        ["test", "valid"]
+    );
+    let dir = tree(&["train/a/0.jpg", "validation/a/0.jpg"]);
+    let remarks = Dataset::open(dir.path(), None, 0).unwrap().remarks();
+    assert!(
+        remarks[0]
+            .contains("validation/ is not read: validation images lie in val/; link it: ln -s validation"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
+fn a_table_beside_one_class_folder_is_told() {
+    let dir = tree(&["images/0.jpg", "images/1.jpg"]);
+    fs::write(
+        dir.path().join("labels.csv"),
+        "name,label\n0.jpg,dog\n1.jpg,cat\n",
+    )
+    .unwrap();
+    let remarks = Dataset::open(dir.path(), None, 0).unwrap().remarks();
+    assert!(
+        remarks[0].contains("images is the only class; labels.csv lies there"),
+        "{remarks:?}"
+    );
+    assert!(remarks[0].contains("which moves no file: "), "{remarks:?}");
+}
