@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde_json::json;
 use stokehold_base::fault::Fault;
-use stokehold_listen::{Tls, accept, same};
+use stokehold_listen::{Guest, Tls, accept, same};
 use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool, Workers};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, Source as _};
@@ -183,7 +183,7 @@ impl Server {
             error,
         })?;
         let Self { listener, tls, state } = self;
-        let serve = |stream, _| serve(Arc::clone(&state), stream, tls.clone());
+        let serve = |stream, guest| serve(Arc::clone(&state), stream, guest, tls.clone());
         let served = runtime.block_on(accept(listener, connections(), stop, serve));
         // Opening a large data set may take long, and nobody waits for it.
         runtime.shutdown_background();
@@ -290,10 +290,10 @@ impl Refusal {
 
 type Answer = Response<Pieces>;
 
-async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<Tls>) -> Result<(), String> {
+async fn serve(state: Arc<State>, stream: TcpStream, guest: Guest, tls: Option<Tls>) -> Result<(), String> {
     match tls {
-        None => speak(state, stream).await,
-        Some(tls) => speak(state, tls.greet(stream).await?).await,
+        None => speak(state, stream, guest).await,
+        Some(tls) => speak(state, tls.greet(stream).await?, guest).await,
     }
 }
 
@@ -311,11 +311,16 @@ type Sending = Arc<Mutex<Option<Instant>>>;
 async fn speak(
     state: Arc<State>,
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    guest: Guest,
 ) -> Result<(), String> {
     let sending = Sending::default();
-    let answer = |request| {
+    let answer = |request: Request<Incoming>| {
+        let checked = state.check(&request);
+        if checked.is_ok() {
+            guest.trust();
+        }
         let (state, sending) = (Arc::clone(&state), Arc::clone(&sending));
-        async move { Ok::<_, Infallible>(answer(state, request, sending).await) }
+        async move { Ok::<_, Infallible>(answer(state, request, checked, sending).await) }
     };
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -337,8 +342,13 @@ async fn speak(
     }
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>, sending: Sending) -> Answer {
-    let answer = match state.check(&request) {
+async fn answer(
+    state: Arc<State>,
+    request: Request<Incoming>,
+    checked: Result<(), Refusal>,
+    sending: Sending,
+) -> Answer {
+    let answer = match checked {
         Ok(()) => route(state, request, sending).await,
         Err(refusal) => Err(refusal),
     };

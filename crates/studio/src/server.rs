@@ -18,7 +18,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use stokehold_base::clock::{Utc, unix_now};
-use stokehold_listen::{Tls, accept};
+use stokehold_listen::{Guest, Tls, accept};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -201,12 +201,9 @@ impl Studio {
         ));
         let layer = middleware::from_fn_with_state(Arc::clone(&site), admit);
         let router = api::router(site).layer(layer);
-        let serve = |stream, peer| {
-            serve(
-                router.clone().layer(Extension(Peer(peer))),
-                stream,
-                self.tls.clone(),
-            )
+        let serve = |stream, guest: Guest| {
+            let router = router.clone().layer(Extension(Peer(guest.peer())));
+            serve(router.layer(Extension(guest)), stream, self.tls.clone())
         };
         let served = runtime.block_on(accept(self.listener, CONNECTIONS, stop, serve));
         index.end();
@@ -240,6 +237,9 @@ async fn admit(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
     let mut answer = match checked {
         Err((status, reason)) => plain(status, reason),
         Ok(by_link) => {
+            if let Some(guest) = request.extensions().get::<Guest>() {
+                guest.trust();
+            }
             let mut answer = next.run(request).await;
             if by_link && let Ok(cookie) = HeaderValue::from_str(&site.guard.set_cookie()) {
                 answer.headers_mut().insert(SET_COOKIE, cookie);

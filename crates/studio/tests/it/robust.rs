@@ -240,6 +240,20 @@ fn slow_readers_hold_up_nobody_and_the_end_comes_at_once() {
     studio.thread = Some(std::thread::spawn(|| {}));
 }
 
+#[test]
+fn connections_without_the_token_keep_nobody_out() {
+    let (_dir, runs) = two_runs();
+    let studio = Running::start(None, vec![runs], false);
+    // More than it takes.
+    let mut idle: Vec<TcpStream> = (0..300)
+        .map(|_| TcpStream::connect(studio.address).unwrap())
+        .collect();
+    for _ in 0..3 {
+        assert_eq!(studio.get("/api/runs").status, 200);
+        idle.extend((0..50).map(|_| TcpStream::connect(studio.address).unwrap()));
+    }
+}
+
 /// The first page of rows of ten thousand runs comes in a moment, warm and while they are read for the first time.
 #[test]
 fn ten_thousand_runs_are_a_page_in_a_moment() {
