@@ -7,6 +7,9 @@
 //! However many points a curve has, at most 8195 of them are kept: all of the first 8192, and then of each stretch its lowest and its
 //! highest, where the length of a stretch doubles whenever there are too many. The first and the last point, the extremes and the
 //! first value that is no number stay as they are.
+//!
+//! A curve has one value for a step, the later one. A step that comes again is of a run that went back to a checkpoint: what came
+//! from that step on is undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -141,6 +144,8 @@ struct Thinned {
     first: Option<Point>,
     last: Option<Point>,
     broken: Option<Point>,
+    /// The highest step.
+    reached: Option<u64>,
 }
 
 impl Thinned {
@@ -155,10 +160,35 @@ impl Thinned {
             first: None,
             last: None,
             broken: None,
+            reached: None,
         }
     }
 
+    /// Drops what a point undoes: those of its step and of later ones, if its step came before. Where points have been thinned, every
+    /// step back is taken for one that came before. Returns whether something was dropped.
+    fn undo(&mut self, point: &Point) -> bool {
+        let Some(step) = point
+            .step
+            .filter(|step| self.reached.is_some_and(|reached| *step <= reached))
+        else {
+            return false;
+        };
+        let mut kept = self.points.iter().chain(&self.open);
+        if self.stretch == 2 && !kept.any(|kept| kept.step == Some(step)) {
+            return false;
+        }
+        let stays = |kept: &Point| kept.step.is_none_or(|kept| kept < step);
+        self.points.retain(stays);
+        self.open.retain(stays);
+        self.came = self.open.len() as u64;
+        self.first = self.first.filter(stays);
+        self.broken = self.broken.filter(stays);
+        self.reached = None;
+        true
+    }
+
     fn push(&mut self, point: Point) {
+        self.reached = self.reached.max(point.step);
         self.first.get_or_insert(point);
         self.last = Some(point);
         if !point.value.is_finite() {
@@ -299,6 +329,8 @@ pub struct Following {
 pub enum News<'a> {
     /// The file was written anew, as by a run that was resumed: what came before is no part of the curves any more.
     Anew,
+    /// Points of a curve that came before are no part of it any more.
+    Undone,
     /// A point of the curve of this name.
     Point(&'a str, Point),
 }
@@ -408,6 +440,9 @@ impl Following {
                     self.curves.insert(name.clone(), new);
                 }
                 if let Some(curve) = self.curves.get_mut(&name) {
+                    if curve.undo(&point) {
+                        each(News::Undone);
+                    }
                     curve.push(point);
                 }
                 each(News::Point(&name, point));
@@ -541,6 +576,57 @@ mod tests {
         assert_eq!(of("loss (algo-2)"), [Some(1), Some(2), Some(3)]);
         assert_eq!(of("class0"), [Some(4)]);
         assert_eq!((curves.len(), following.left_out()), (64, 8));
+    }
+
+    #[test]
+    fn a_step_that_comes_again_undoes_what_came_from_it_on() {
+        let line = |step: u64, value: f64| {
+            format!("{{\"name\":\"val_accuracy\",\"time\":{step},\"step\":{step},\"value\":{value}}}\n")
+        };
+        // Interrupted at 80, with 0.84 at 70; from 50 on again, to the end and only to 60.
+        for (end, thinned) in [(100, 1), (60, 1), (100, 1000), (60, 1000)] {
+            let mut text = String::new();
+            for step in 1..=80 * thinned {
+                let value = if step == 70 * thinned {
+                    0.84
+                } else {
+                    step as f64 / 2e5
+                };
+                text += &line(step, value);
+            }
+            for step in 50 * thinned + 1..=end * thinned {
+                text += &line(step, step as f64 / 2e5);
+            }
+            let (curves, _) = read_text(&text);
+            let curve = &curves[0];
+            let steps: Vec<u64> = curve.points.iter().filter_map(|point| point.step).collect();
+            assert!(
+                steps.is_sorted_by(|a, b| a < b) && steps[0] == 1,
+                "{end} {thinned}"
+            );
+            assert_eq!(steps.last(), Some(&(end * thinned)));
+            assert_eq!(curve.best().unwrap().step, Some(end * thinned));
+            if thinned == 1 {
+                assert_eq!(steps.len() as u64, end);
+            }
+        }
+        // One that comes late, such as an evaluation beside the training, undoes nothing.
+        let (curves, _) = read_text(
+            &[
+                line(1, 0.1),
+                line(3, 0.3),
+                line(2, 0.2),
+                line(3, 0.5),
+                line(3, 0.4),
+            ]
+            .concat(),
+        );
+        let points: Vec<_> = curves[0]
+            .points
+            .iter()
+            .map(|point| (point.step, point.value))
+            .collect();
+        assert_eq!(points, [(Some(1), 0.1), (Some(2), 0.2), (Some(3), 0.4)]);
     }
 
     #[test]

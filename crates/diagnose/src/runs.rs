@@ -217,7 +217,7 @@ impl Run {
     }
 }
 
-/// What two lists of settings differ in: each name with both values, `None` where one has no such setting.
+/// What two lists of settings differ in: each name with both values, `None` where one has no such setting. 1 and 1.0 are the same.
 pub fn differing<'a>(
     a: &'a BTreeMap<String, Value>,
     b: &'a BTreeMap<String, Value>,
@@ -228,7 +228,9 @@ pub fn differing<'a>(
     let pairs = names
         .into_iter()
         .map(|name| (name.as_str(), [a.get(name), b.get(name)]));
-    pairs.filter(|(_, [a, b])| a != b).collect()
+    let number = |value: &Option<&Value>| value.and_then(Value::as_f64);
+    let is_same = |a, b| a == b || number(&a).is_some_and(|a| number(&b) == Some(a));
+    pairs.filter(|(_, [a, b])| !is_same(*a, *b)).collect()
 }
 
 /// Adds a value's members with the path to each as their names; lists stay whole, and nothing is left out.

@@ -166,6 +166,11 @@ impl State {
                 recent.clear();
                 names.clear();
             }
+            // Every reader gets the curves as they are now.
+            News::Undone => {
+                *begun = beginning();
+                recent.clear();
+            }
             News::Point(name, point) => {
                 let number = match names.get(name) {
                     Some(number) => *number,
