@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 use stokehold_base::uri;
-use stokehold_page::words::plural;
+use stokehold_page::words::{field, plural};
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
 use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
 
@@ -326,14 +326,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A field of CSV (RFC 4180): commas, quotes and line ends are quoted.
-fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,5 +339,15 @@ mod tests {
         assert_eq!(row, "x y.jpg,,\"a,b\",0.75,\"c\"\"\",0.25");
         let row = rows.csv("x.jpg", &Err(Flaw::Bad("broken".to_owned())));
         assert_eq!(row, "x.jpg,broken,,,,");
+        let classes = [
+            "=HYPERLINK(\"http://evil.example\",1)".to_owned(),
+            "-1".to_owned(),
+        ];
+        let rows = Rows::new(Format::Csv, &ImageList::default(), &classes, 2);
+        let row = rows.csv("@x.jpg", &Ok(vec![of(0, 0.75), of(1, 0.25)]));
+        assert_eq!(
+            row,
+            "'@x.jpg,,\"'=HYPERLINK(\"\"http://evil.example\"\",1)\",0.75,-1,0.25"
+        );
     }
 }

@@ -61,6 +61,20 @@ pub fn shortened(name: &str, most: usize) -> String {
     first.chain(name.chars().skip(length - after)).collect()
 }
 
+/// A text as a field of CSV (RFC 4180): commas, quotes and line ends are quoted. One that a spreadsheet would compute, because it
+/// begins as a formula does and is no number, gets an apostrophe before it.
+pub fn field(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    let text = match is_formula {
+        true => format!("'{text}"),
+        false => text.to_owned(),
+    };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
 /// A name from elsewhere, of a length that a page can bear.
 pub fn name(text: &str) -> String {
     clipped(text, NAME)
@@ -102,6 +116,26 @@ mod tests {
     fn counted_words_agree_with_their_number() {
         let said = [(1, "epoch"), (2, "epoch"), (0, "batch"), (3, "class")].map(|(n, of)| plural(n, of));
         assert_eq!(said, ["1 epoch", "2 epochs", "0 batches", "3 classes"]);
+    }
+
+    #[test]
+    fn a_field_is_a_text_that_no_spreadsheet_computes() {
+        for (text, shown) in [
+            ("cat", "cat"),
+            ("a,b", "\"a,b\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("=1+1", "'=1+1"),
+            ("+x", "'+x"),
+            ("-x", "'-x"),
+            ("@x", "'@x"),
+            ("\tx", "'\tx"),
+            ("\rx", "\"'\rx\""),
+            ("=a,b", "\"'=a,b\""),
+            ("-0.5e-3", "-0.5e-3"),
+            ("", ""),
+        ] {
+            assert_eq!(field(text), shown, "{text:?}");
+        }
     }
 
     #[test]

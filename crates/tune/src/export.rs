@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use stokehold_page::words::field;
+
 use crate::event::{History, Outcome, Trial};
 
 /// One line per trial: number, status, objective, seconds, reports, attempt, origin, reason, then one column
@@ -89,12 +91,5 @@ fn origin(trial: &Trial) -> &'static str {
     match trial.origin {
         crate::Origin::Strategy => "strategy",
         crate::Origin::Enqueued => "enqueued",
-    }
-}
-
-fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
     }
 }
