@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -143,7 +144,8 @@ impl Scratch {
         let path = loop {
             let name = format!("stokehold-ranks-{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
-            match fs::create_dir(&path) {
+            // What ranks send each other is nobody else's.
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => break path,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(source) => return Err(TrainError::Io { path, source }),
@@ -208,6 +210,8 @@ mod tests {
         for (name, bytes) in [("one", &b"\n\n"[..]), ("two", &[]), ("three", &[0; 1000])] {
             fs::write(from.path().join(name), bytes).unwrap();
         }
+        let mode = std::os::unix::fs::PermissionsExt::mode(&to.path().metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700);
         let packed = pack(from.path()).unwrap();
         unpack(&packed, to.path()).unwrap();
         assert_eq!(pack(to.path()).unwrap(), packed);
