@@ -1,7 +1,7 @@
 //! A model and how images come to it, for the commands that use one.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
@@ -81,6 +81,11 @@ impl ModelArgs {
             }
             error => error.into(),
         })
+    }
+
+    /// The model's folder or file.
+    pub fn path(&self) -> &Path {
+        &self.model
     }
 
     /// The model's folder, pipeline and orientation for a script, which has no file that says them.

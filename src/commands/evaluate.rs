@@ -16,7 +16,7 @@ use serde::Serialize;
 use stokehold_page::Table;
 use stokehold_page::words::plural;
 use stokehold_storage::{Dataset, Images, Source, StorageError};
-use stokehold_train::infer::{self, ClassScore, Evaluation};
+use stokehold_train::infer::{self, ClassScore, Evaluation, Overlap, TrainedOn};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -37,14 +37,17 @@ const FREQUENT: usize = 10;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// The data set: DATA/val/<class>/.., or class folders, here, prepared or in a bucket.
+    /// The data set: DATA/val/<class>/.., or class folders, here, prepared or in a bucket; --split names other folders.
     data: PathBuf,
     /// Evaluate the images that `stokehold train` split off with the same --val-split and --seed.
     #[arg(long, value_name = "SHARE")]
     val_split: Option<f64>,
-    /// Seed of the split.
-    #[arg(long, default_value_t = 0, requires = "val_split")]
-    seed: u64,
+    /// Seed of the split [default: that of the run that made the model, if it was trained on DATA; else 0].
+    #[arg(long, requires = "val_split")]
+    seed: Option<u64>,
+    /// Evaluate the images of this split: train, val, or another folder beside them, such as test [default: val, or else all].
+    #[arg(long, value_name = "SPLIT", conflicts_with = "val_split")]
+    split: Option<String>,
     /// The k of top-k accuracy of a classifier; at most as many as it knows classes [default: 5].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     topk: Option<u32>,
@@ -58,7 +61,8 @@ pub struct Args {
 
 /// Runs the subcommand; the exit code is 1 if images could not be read or decoded.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let images = Arc::new(images(args)?);
+    let trained_on = TrainedOn::of(args.model.path());
+    let images = Arc::new(images(args, trained_on.as_ref())?);
     let classifier = args.model.open(&args.machine)?;
     if let Some(folder) = &args.out {
         // Before the work is done whose result goes there.
@@ -96,6 +100,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         evaluation.bad.len()
     };
+    if let Some(run) = &trained_on {
+        tell_overlap(run, &images, args);
+    }
     match bad {
         0 => Ok(ExitCode::SUCCESS),
         bad => {
@@ -122,14 +129,69 @@ fn store(
     Ok(())
 }
 
-/// The images to evaluate: what training would validate with, or else all of the class folders.
-fn images(args: &Args) -> Result<Images, Box<dyn Error>> {
-    let dataset = match Dataset::open(&args.data, args.val_split, args.seed) {
-        Err(StorageError::ValWithoutTrain { .. }) => Dataset::open(args.data.join("val"), None, 0)?,
+/// Says if the images are those that the model was trained on.
+fn tell_overlap(run: &TrainedOn, images: &Images, args: &Args) {
+    let Some(Overlap {
+        images: known @ 1..,
+        copies,
+    }) = run.overlap(images)
+    else {
+        return;
+    };
+    let way = match run.held_out {
+        Some((share, seed)) if args.split.is_none() => {
+            format!("; those that it held out are chosen by --val-split {share} --seed {seed}")
+        }
+        _ => String::new(),
+    };
+    note!(
+        "warning: {}: the model of {} was trained on {known} of these {}{}, whose scores say little about new images{way}",
+        args.data.display(),
+        run.run.display(),
+        plural(images.len(), "image"),
+        if copies {
+            " (copies of them, with the same names and contents)"
+        } else {
+            ""
+        },
+    );
+}
+
+/// The images to evaluate: those of the split that was asked for, or what training would validate with, or else all of the class
+/// folders.
+fn images(args: &Args, trained_on: Option<&TrainedOn>) -> Result<Images, Box<dyn Error>> {
+    let of_run = || trained_on.filter(|run| run.is_of(&args.data))?.held_out;
+    let seed = match (args.seed, args.val_split.and_then(|_| of_run())) {
+        (Some(seed), _) => seed,
+        (None, Some((_, seed))) => seed,
+        (None, None) => 0,
+    };
+    if let Some(split) = args
+        .split
+        .as_deref()
+        .filter(|split| !["train", "val"].contains(split))
+    {
+        return Ok(Dataset::open_split(&args.data, split)?);
+    }
+    let is_val = |split: &str| split == "val";
+    let dataset = match Dataset::open(&args.data, args.val_split, seed) {
+        Err(StorageError::ValWithoutTrain { .. }) if args.split.as_deref().is_none_or(is_val) => {
+            return Ok(Dataset::open_split(&args.data, "val")?);
+        }
         dataset => dataset?,
     };
     damage::warn_of(&dataset);
     let Dataset { train, val, .. } = dataset;
+    if args.split.as_deref() == Some("train") {
+        return Ok(train);
+    }
+    if args.split.as_deref().is_some_and(is_val) && val.is_none() {
+        let data = args.data.display();
+        return Err(Usage(format!(
+            "{data}: it has no split val; give --val-split as in the training, or leave --split out to evaluate all images"
+        ))
+        .into());
+    }
     match val {
         Some(val) => Ok(val),
         None if !matches!(train, Images::Shards(_))

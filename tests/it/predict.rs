@@ -424,6 +424,69 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
 }
 
 #[test]
+fn an_evaluation_of_training_images_says_so() {
+    let dir = TempDir::new().unwrap();
+    let run = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let (code, _, said) = stokehold(dir.path(), &words);
+        assert_eq!(code, Some(0), "{words:?}: {said}");
+        said
+    };
+    run("dataset synth data --images 16 --classes 2 --val-split 0");
+    let whole = dir.path().join("data/train");
+    let cheap =
+        "--epochs 1 --image-size 32 --batch-size 8 --freeze-backbone --ceiling-batches 0 --device cpu";
+    run(&format!("train data --val-split 0.5 --seed 3 --name x {cheap}"));
+    let overlap = |words: &str| {
+        let said = run(&format!("evaluate runs/x {words} --device cpu"));
+        said.lines()
+            .find(|line| line.contains("was trained on"))
+            .map(str::to_owned)
+    };
+    // The run's own seed is taken.
+    assert_eq!(overlap("data --val-split 0.5"), None);
+    let other = overlap("data --val-split 0.5 --seed 4").unwrap();
+    assert!(
+        other.contains("these 8 images") && other.contains("--val-split 0.5 --seed 3"),
+        "{other}"
+    );
+    let all = overlap("data --split train").unwrap();
+    assert!(
+        all.contains("was trained on 8 of these 16 images, whose scores say little about new images"),
+        "{all}"
+    );
+    // Links to the files, and copies of them.
+    fs::create_dir(dir.path().join("links")).unwrap();
+    for class in fs::read_dir(&whole).unwrap() {
+        let class = class.unwrap();
+        std::os::unix::fs::symlink(class.path(), dir.path().join("links").join(class.file_name())).unwrap();
+    }
+    assert!(overlap("links").unwrap().contains("was trained on 8 of these 16"));
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(&whole)
+        .arg(dir.path().join("copies"))
+        .status();
+    assert!(copied.unwrap().success());
+    let copies = overlap("copies").unwrap();
+    assert!(
+        copies.contains("was trained on 8 of these 16 images (copies of them"),
+        "{copies}"
+    );
+    // Another folder beside train.
+    run("dataset synth new --images 8 --classes 2 --val-split 0 --seed 9");
+    fs::rename(dir.path().join("new/train"), dir.path().join("data/test")).unwrap();
+    assert_eq!(overlap("data --split test"), None);
+    let words = ["evaluate", "runs/x", "data", "--split", "dev", "--device", "cpu"];
+    let (code, _, said) = stokehold(dir.path(), &words);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("data: it has no split dev: there is no folder data/dev"),
+        "{said}"
+    );
+}
+
+#[test]
 fn wrong_input_is_refused_by_name() {
     let dir = trained();
     fs::write(

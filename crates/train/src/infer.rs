@@ -36,6 +36,7 @@
 mod evaluation;
 mod facts;
 mod pixels;
+mod trained_on;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,7 @@ use crate::{TrainError, run};
 pub use evaluation::{ClassScore, Evaluation, Mistake, WORST, evaluate};
 pub use facts::{Given, ModelFacts};
 pub use pixels::{PixelEvaluation, PixelScore, Segmented, WORST_SEGMENTED, evaluate_pixels};
+pub use trained_on::{Overlap, TrainedOn};
 
 /// A model from a file, on the device that computes: it says the class of an image, or of every pixel.
 pub struct Classifier {
