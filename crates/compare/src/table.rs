@@ -19,10 +19,8 @@ pub fn rows_of_result(report: &Report) -> impl Iterator<Item = (&Cell, usize)> {
 /// The result: a row for each cell and each trial but A, with both times, the gain, its interval and the verdict; beside the
 /// published gains where there are some.
 pub fn result(report: &Report) -> Table {
-    let published = report
-        .cells
-        .iter()
-        .any(|cell| published::better_by(cell.model, cell.load).is_some());
+    let published = rows_of_result(report)
+        .any(|(cell, trial)| published::better_by(cell.trials[trial].trial, cell.model, cell.load).is_some());
     let mut head = vec![
         "model",
         "load",
@@ -60,7 +58,7 @@ pub fn result(report: &Report) -> Table {
             verdict(a, b),
         ];
         if published {
-            let of_cell = gain.and_then(|_| published::better_by(cell.model, cell.load));
+            let of_cell = gain.and_then(|_| published::better_by(b.trial, cell.model, cell.load));
             row.push(or_dash(of_cell.map(|percent| format!("{percent:.1} %"))));
         }
         table.row(row);

@@ -153,11 +153,9 @@ impl Report {
                 false => "",
             }
         ));
-        if self
-            .cells
-            .iter()
-            .any(|cell| published::better_by(cell.model, cell.load).is_some())
-        {
+        if table::rows_of_result(self).any(|(cell, trial)| {
+            published::better_by(cell.trials[trial].trial, cell.model, cell.load).is_some()
+        }) {
             paragraphs.push(published::NOTE.to_owned());
         }
         paragraphs

@@ -10,8 +10,9 @@ use crate::report::Report;
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 54.0;
-/// Room for the names after their lines.
-const RIGHT: f64 = 118.0;
+/// The width of a character of a name, and the room between a line and its name.
+const CHARACTER: f64 = 8.5;
+const BEFORE_NAMES: f64 = 20.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;
 /// Names closer than this are hard to read.
@@ -31,6 +32,8 @@ pub fn figure(report: &Report) -> String {
         return String::new();
     }
     let series = series(report);
+    let longest = series.iter().map(|series| series.name.len()).max().unwrap_or(0);
+    let right = (BEFORE_NAMES + CHARACTER * longest as f64).min(WIDTH / 2.0);
     // As high as the bars next to it, within limits.
     let height = (bars::sizes(report).1 + 20.0).clamp(270.0, 480.0);
     let points = || series.iter().flat_map(|series| &series.points);
@@ -56,14 +59,14 @@ pub fn figure(report: &Report) -> String {
         } else {
             f64::from(load - first) / f64::from(last - first)
         };
-        LEFT + 12.0 + share * (WIDTH - LEFT - RIGHT - 24.0)
+        LEFT + 12.0 + share * (WIDTH - LEFT - right - 24.0)
     };
     let y = |percent: f64| TOP + (high - percent.clamp(low, high)) / (high - low) * (height - TOP - BOTTOM);
 
     let mut svg = Svg::new(WIDTH);
     for &tick in &ticks {
         let class = if tick == 0.0 { "axis" } else { "grid" };
-        svg.line(class, [LEFT, y(tick)], [WIDTH - RIGHT, y(tick)]);
+        svg.line(class, [LEFT, y(tick)], [WIDTH - right, y(tick)]);
         svg.text(
             "tick end",
             [LEFT - 8.0, y(tick) + 4.0],
@@ -80,7 +83,7 @@ pub fn figure(report: &Report) -> String {
     }
     svg.text(
         "tick middle",
-        [(LEFT + WIDTH - RIGHT) / 2.0, height - 4.0],
+        [(LEFT + WIDTH - right) / 2.0, height - 4.0],
         "load",
     );
     let mut names = Vec::new();
@@ -114,7 +117,14 @@ pub fn figure(report: &Report) -> String {
     let picture = svg.finish(height, description.trim_end());
     framed(
         "Improvement over load",
-        "By how much an epoch is shorter than A's, with its 95 % interval. Below 0 % it is longer. Dashed: published.",
+        match series.iter().any(|series| series.published) {
+            true => {
+                "By how much an epoch is shorter than A's, with its 95 % interval. Below 0 % it is longer. Dashed: published of DALI."
+            }
+            false => {
+                "By how much an epoch is shorter than A's, with its 95 % interval. Below 0 % it is longer."
+            }
+        },
         &picture,
     )
 }
@@ -148,11 +158,12 @@ fn series(report: &Report) -> Vec<Series> {
     for &model in &models {
         let cells = report.cells_of(model);
         let points = cells.iter().filter_map(|cell| {
-            let by = published::better_by(model, cell.load)?;
+            let mut trials = report.plan.trials.iter();
+            let by = trials.find_map(|&trial| published::better_by(trial, model, cell.load))?;
             Some((cell.load, by, [by, by]))
         });
         all.push(Series {
-            name: format!("V100 {}, published", depth(model)),
+            name: format!("DALI, V100 {}", depth(model)),
             class: "published".to_owned(),
             points: points.collect(),
             published: true,
