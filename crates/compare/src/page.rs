@@ -20,12 +20,12 @@ const STYLE: &str = include_str!("page/style.css");
 pub fn page(report: &Report, samples: &[Sample], link: &dyn Fn(&Cell, usize) -> Option<String>) -> String {
     let paragraphs =
         |lines: Vec<String>| -> String { lines.iter().map(|line| paragraph("", line)).collect() };
-    let headline = match report.headline() {
-        none if none.is_empty() => report.title(),
-        sentences => sentences.join(" "),
-    };
+    // A sentence for each network, of which one is enough for a headline.
+    let mut sentences = report.headline().into_iter();
+    let headline = sentences.next().unwrap_or_else(|| report.title());
+    let others: String = sentences.map(|sentence| paragraph("lead", &sentence)).collect();
     let header = format!(
-        "<header>\n<p class=\"eyebrow\">Stokehold compare: {}</p>\n<h1>{}</h1>\n{}{}</header>\n",
+        "<header>\n<p class=\"eyebrow\">Stokehold compare: {}</p>\n<h1>{}</h1>\n{others}{}{}</header>\n",
         escape(&report.title()),
         escape(&headline),
         key(report),
@@ -76,9 +76,11 @@ fn result(report: &Report, link: &dyn Fn(&Cell, usize) -> Option<String>) -> Str
             linked = true;
         }
     }
+    // Where there is little room, a row's cells stand below each other, and its verdict in sight.
+    let table = format!("<div class=\"wrap\">{}</div>\n", table.html());
     match linked {
-        true => noted(heading, PAIRS, &table.html()),
-        false => section(heading, &table.html()),
+        true => noted(heading, PAIRS, &table),
+        false => section(heading, &table),
     }
 }
 

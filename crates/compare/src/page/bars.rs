@@ -8,7 +8,7 @@ use crate::report::{Cell, Report, Summary};
 use crate::table;
 
 const WIDTH: f64 = 640.0;
-const LEFT: f64 = 66.0;
+const LEFT: f64 = 80.0;
 /// Room for the number after the longest bar.
 const RIGHT: f64 = 76.0;
 const HEADING: f64 = 24.0;
