@@ -28,6 +28,7 @@ mod log;
 mod model;
 mod palette;
 mod progress;
+mod python;
 mod ranks;
 mod servers;
 mod shell;

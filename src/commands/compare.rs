@@ -30,6 +30,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut plan = args.plan()?;
     // Before the slow parts.
     plan.check()?;
+    stokehold_compare::check_pythons(&plan, stop)?;
     if args.data.is_none() {
         plan.data = progress::generated_data()?;
     }

@@ -19,7 +19,7 @@ use crate::failure::Usage;
 use crate::local::Local;
 use crate::model::{self, MachineArgs, ModelArgs};
 use crate::terminal::{self, note};
-use crate::{interrupt, progress};
+use crate::{interrupt, progress, python};
 
 /// Predict many images, by the contract of SageMaker's batch transform.
 ///
@@ -73,9 +73,9 @@ struct ScriptArgs {
     /// model_dir. data is a torch.Tensor [N, 3, H, W].
     #[arg(long, value_name = "FILE")]
     script: Option<Local>,
-    /// The Python that runs the script.
-    #[arg(long, value_name = "PROGRAM", default_value = "python3", requires = "script")]
-    python: PathBuf,
+    /// The Python that runs the script [default: that of the wheel which this program came in, else python3].
+    #[arg(long, value_name = "PROGRAM", requires = "script")]
+    python: Option<PathBuf>,
     /// How many processes of the script compute at the same time, each with its own model.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), requires = "script")]
     max_concurrent: u32,
@@ -161,7 +161,7 @@ fn open(args: &Args, stop: &std::sync::atomic::AtomicBool) -> Result<Option<Box<
     let options = ScriptOptions {
         script: script.to_path_buf(),
         model_dir,
-        python: args.script.python.clone(),
+        python: args.script.python.clone().unwrap_or_else(python::default),
         processes: args.script.max_concurrent as usize,
         pipeline: pipeline.map_or_else(|| Pipeline::named("imagenet-eval"), Ok)?,
         exif,

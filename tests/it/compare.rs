@@ -117,7 +117,8 @@ fn cells_are_compared_written_and_not_repeated() {
     let (table, progress) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{progress}");
     assert!(
-        table.contains("model     load  A       s/epoch  B      s/epoch  better by"),
+        table.contains("model     load  A       s/epoch  B      s/epoch  better by")
+            && !table.contains("ublished"),
         "{table}"
     );
     assert!(
@@ -125,6 +126,14 @@ fn cells_are_compared_written_and_not_repeated() {
         "{table}"
     );
     assert!(table.contains("100000 images/s"), "{table}");
+    let judged = table
+        .lines()
+        .find(|line| line.starts_with("How it is judged: "))
+        .unwrap();
+    assert!(
+        include_str!("../../docs/compare.txt").contains(judged),
+        "docs/compare.txt: {judged}"
+    );
 
     let out = data.path().join("out");
     let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
@@ -214,7 +223,7 @@ resnet18    20 "
             .unwrap()
             .to_owned()
     };
-    // The cell of load 1 is still there, and with it the published column.
+    // The cell of load 1 is still there.
     assert!(row(&again).starts_with(&row(&table)), "{again}");
 
     // Other settings would be other numbers.
@@ -336,15 +345,87 @@ fn program(dir: &Path, name: &str, script: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// A program in the place of Python that lacks nothing.
+fn trial(dir: &Path, name: &str, script: &str) -> String {
+    let answer = r#"{"lacks": {"modules": [], "install": []}}"#;
+    program(
+        dir,
+        name,
+        &format!("[ \"$1\" != -c ] || {{ read asked; echo '{answer}'; exit; }}\n{script}"),
+    )
+}
+
+/// One check before anything is measured, of all Pythons and packages.
+#[test]
+fn what_a_python_lacks_is_said_before_the_first_cell() {
+    if !stokehold_untested::needs::has("python3", "Python 3") {
+        return;
+    }
+    let data = data_set();
+    // Without its packages.
+    let bare = program(data.path(), "bare", "exec python3 -I -S \"$@\"");
+    let old = program(data.path(), "old", "echo 'Python 1.5 was a good one' >&2\nexit 3");
+    let trials = [
+        "--trials",
+        "per-op,torchvision,torchvision-v2,spdl,dali,stokehold,fused",
+        "--python",
+        &bare,
+    ];
+    let dali = format!("dali={old}");
+    let more = ["--python", "stokehold=/nowhere/python", "--python", &dali];
+    let message = refused(data.path(), &[&["."][..], &trials, &more].concat());
+    for text in [
+        &format!(
+            "{bare} lacks numpy, torch (for torchvision, torchvision-v2), torchvision (for torchvision, torchvision-v2), PIL (for"
+        ),
+        "spdl (for spdl) (pip install numpy; pip install torch torchvision; pip install spdl)",
+        &format!("{old} cannot be used: ended with status 3: Python 1.5 was a good one"),
+        "/nowhere/python cannot be used: /nowhere/python: No such file or directory",
+        "name a Python that has it: --python PATH",
+    ] {
+        assert!(message.contains(text), "{text}: {message}");
+    }
+    assert!(message.len() < 1000, "{message}");
+    // The trainer needs packages, too.
+    let torch = [
+        "--trainer",
+        "torch",
+        "--trials",
+        "spdl,stokehold",
+        "--python",
+        &bare,
+    ];
+    let message = refused(data.path(), &[&["."][..], &torch].concat());
+    assert!(
+        message.contains("torchvision, stokehold (for stokehold)"),
+        "{message}"
+    );
+    // What needs no Python asks none.
+    let native = emulated(&["--loads", "0", "--time-limit", "0.1"]);
+    let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .arg("compare")
+        .args(native)
+        .env("PATH", "/nowhere")
+        .current_dir(data.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{:?}", texts(&output));
+}
+
 #[test]
 fn a_trial_that_cannot_run_is_named_and_the_others_go_on() {
     let data = data_set();
-    let python = &program(
+    let python = &trial(
         data.path(),
         "python",
         "echo 'Python 1.5 was a good one' >&2\nexit 3",
     );
-    let absent = "dali=/nowhere/python";
+    let absent = &trial(
+        data.path(),
+        "dali",
+        "read spec; echo '{\"cannot\": {\"why\": \"no driver\"}}'; sleep 100",
+    );
+    let absent = &format!("dali={absent}");
     let arguments = emulated(&[
         "--loads",
         "0",
@@ -361,7 +442,7 @@ fn a_trial_that_cannot_run_is_named_and_the_others_go_on() {
     for text in [
         "torchvision  ended with status 3",
         "torchvision was not measured: ended with status 3.\n",
-        "dali was not measured: /nowhere/python: No such file or directory",
+        "dali was not measured: no driver",
     ] {
         assert!(table.contains(text), "{text}: {table}");
     }
@@ -398,15 +479,15 @@ done"#
         )
     };
     let round = r#"echo "{\"round\": {\"steps\": $steps, \"images\": $((4 * steps)), \"seconds\": 0.00001, \"waited\": 0, \"busy\": 0.00001, \"copying\": 0, \"labels\": 7}}""#;
-    let other = program(data.path(), "other", &answers(round));
-    let dying = program(
+    let other = trial(data.path(), "other", &answers(round));
+    let dying = trial(
         data.path(),
         "dying",
         &answers(&format!(
             "[ $made -lt 5 ] || {{ echo 'out of patience' >&2; exit 7; }}\n{round}"
         )),
     );
-    let lying = program(
+    let lying = trial(
         data.path(),
         "lying",
         &answers(&round.replace("0.00001, \\\"waited", "1e9, \\\"waited")),

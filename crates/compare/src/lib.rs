@@ -56,6 +56,7 @@ pub use native::{Spec as NativeSpec, serve};
 pub use output::refuse_other_files;
 pub use plan::{Plan, TorchOptions, TrainerPlan, Trial};
 pub use process::Ready;
+pub use python::check_pythons;
 pub use report::{Cell, Failure, Measured, Report, Round, Summary, Usage};
 pub use verdict::{Gain, Verdict};
 

@@ -24,6 +24,8 @@ use crate::report::Failure;
 const ROUND_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest wait for a trial to become ready: one may copy the data set first.
 const READY_TIMEOUT: Duration = Duration::from_secs(3600);
+/// The longest wait for what a Python lacks: it starts, perhaps from a slow disk, and looks into its folders.
+const LACKS_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a wait looks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
 /// How long a process may take to end after its input has.
@@ -54,6 +56,16 @@ pub(crate) enum Answer {
         install: Option<String>,
     },
     Round(StepTotals),
+    Lacks(Lacks),
+}
+
+/// What a Python lacks of what its trials need.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Lacks {
+    /// The modules, each with the trials that need it.
+    pub modules: Vec<(String, Vec<String>)>,
+    /// The commands that install them.
+    pub install: Vec<String>,
 }
 
 /// A request for a round.
@@ -158,7 +170,17 @@ impl TrialProcess {
                 device: short(&device),
             }),
             Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
-            Answer::Round(_) => Err(Ended::Failed(Failure::of("answered before it was asked".into()))),
+            Answer::Round(_) | Answer::Lacks(_) => {
+                Err(Ended::Failed(Failure::of("answered before it was asked".into())))
+            }
+        }
+    }
+
+    /// Waits for what a Python lacks.
+    pub fn lacks(&mut self, stop: &AtomicBool) -> Result<Lacks, Ended> {
+        match self.answer(LACKS_TIMEOUT, stop)? {
+            Answer::Lacks(lacks) => Ok(lacks),
+            other => Err(Ended::Failed(Failure::of(format!("answered {other:?}")))),
         }
     }
 
@@ -189,7 +211,9 @@ impl TrialProcess {
                 totals.steps, totals.images, totals.seconds, totals.waited, totals.busy
             )))),
             Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
-            Answer::Ready(_) => Err(Ended::Failed(Failure::of("said twice that it is ready".into()))),
+            Answer::Ready(_) | Answer::Lacks(_) => {
+                Err(Ended::Failed(Failure::of("said twice that it is ready".into())))
+            }
         }
     }
 

@@ -1,9 +1,11 @@
 //! The files of the trials in Python: the programs, the samples and their order.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,9 +19,15 @@ use tempfile::TempDir;
 use crate::CompareError;
 use crate::output::WORK;
 use crate::plan::{Plan, TrainerPlan, Trial};
+use crate::process::{Ended, TrialProcess};
+
+/// What says of a Python which of its trials' packages it lacks.
+const NEEDS: &str = include_str!("../trials/needs.py");
+/// The most Pythons whose lacks are said.
+const SAID: usize = 5;
 
 /// The programs, which lie beside this crate's sources.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 12] = [
     (
         "albumentations_cv2.py",
         include_str!("../trials/albumentations_cv2.py"),
@@ -27,6 +35,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("dali.py", include_str!("../trials/dali.py")),
     ("emulated.py", include_str!("../trials/emulated.py")),
     ("ffcv_jpeg.py", include_str!("../trials/ffcv_jpeg.py")),
+    ("needs.py", NEEDS),
     ("spdl_threads.py", include_str!("../trials/spdl_threads.py")),
     ("spec.py", include_str!("../trials/spec.py")),
     (
@@ -38,6 +47,67 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("torchvision_v2.py", include_str!("../trials/torchvision_v2.py")),
     ("trial.py", include_str!("../trials/trial.py")),
 ];
+
+/// Asks every Python of the plan for what it lacks of what its trials need. A plan of native trials needs none.
+///
+/// # Errors
+/// A Python does not start, does not answer, or lacks a package: all of them, in one message.
+pub fn check_pythons(plan: &Plan, stop: &AtomicBool) -> Result<(), CompareError> {
+    let mut trials: BTreeMap<PathBuf, Vec<Trial>> = BTreeMap::new();
+    for &trial in plan.trials.iter().filter(|trial| trial.executor().is_none()) {
+        let of_python = trials.entry(python(plan, trial)).or_default();
+        if !of_python.contains(&trial) {
+            of_python.push(trial);
+        }
+    }
+    let torch = matches!(plan.trainer, TrainerPlan::Torch(_));
+    let mut problems = Vec::new();
+    for (python, trials) in &trials {
+        match lacks(python, trials, torch, stop) {
+            Ok(None) => {}
+            // Whoever calls sees the flag, too.
+            Err(Ended::Stopped) => return Ok(()),
+            Ok(Some(lacks)) => problems.push(format!("{} lacks {lacks}", python.display())),
+            Err(Ended::Failed(failure)) => {
+                problems.push(format!("{} cannot be used: {}", python.display(), failure.text()));
+            }
+        }
+    }
+    let more = problems.len().saturating_sub(SAID);
+    problems.truncate(SAID);
+    if more > 0 {
+        problems.push(format!("and {more} more Pythons"));
+    }
+    match &problems[..] {
+        [] => Ok(()),
+        problems => Err(CompareError::Plan(format!(
+            "the trials in Python cannot run: {}; install what is missing, or name a Python that has it: --python PATH, or of one trial \
+             --python TRIAL=PATH",
+            problems.join("; ")
+        ))),
+    }
+}
+
+/// What a Python lacks, in words; `None` if it has all that its trials import.
+fn lacks(python: &Path, trials: &[Trial], torch: bool, stop: &AtomicBool) -> Result<Option<String>, Ended> {
+    let mut command = Command::new(python);
+    command.args(["-c", NEEDS]);
+    let asked = json!({"trials": trials, "torch": torch}).to_string();
+    let lacks = TrialProcess::start(command, &asked, None)
+        .map_err(Ended::Failed)?
+        .lacks(stop)?;
+    let of = |needing: &[String]| match needing.len() == trials.len() {
+        true => String::new(),
+        false => format!(" (for {})", needing.join(", ")),
+    };
+    let modules: Vec<String> = lacks
+        .modules
+        .iter()
+        .map(|(module, needing)| format!("{module}{}", of(needing)))
+        .collect();
+    Ok((!modules.is_empty()).then(|| format!("{} ({})", modules.join(", "), lacks.install.join("; "))))
+}
+
 /// A folder with everything that a trial in Python reads, which is there as long as this is.
 pub(crate) struct Files {
     dir: TempDir,
@@ -209,10 +279,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_trial_is_known_to_its_program() {
-        let (_, program) = PROGRAMS.iter().find(|(name, _)| *name == "trial.py").unwrap();
+    fn what_every_trial_needs_is_known() {
         for trial in Trial::ALL.into_iter().filter(|trial| trial.executor().is_none()) {
-            assert!(program.contains(&format!("\"{trial}\"")), "{trial}");
+            assert!(NEEDS.contains(&format!("\"{trial}\"")), "{trial}");
         }
     }
 

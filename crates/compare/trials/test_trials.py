@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
     raise unittest.SkipTest(f"there is no module {error.name}") from None
 
 from emulated import Emulated
-from trial import TRIALS
+from needs import TRIALS
 
 HERE = Path(__file__).parent
 IMAGES, CLASSES, BATCH, SIZE, EPOCHS = 50, 7, 8, 64, 2

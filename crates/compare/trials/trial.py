@@ -18,29 +18,11 @@ import time
 import zlib
 from typing import Any, NoReturn
 
-try:
-    import numpy as np
-    from emulated import emulated_trainer
-    from spec import Cannot, Failed, Spec, end_with_parent, read_spec
-    from torch_trainer import TorchTrainer, device_of
-except ModuleNotFoundError as missing:
-    if missing.name != "numpy":
-        raise
-    np = None  # answered below, by the protocol
-
-#: The module of every trial, the library without which it cannot run, and what installs that.
-TRIALS = {
-    "torchvision": ("torchvision_pil", "torchvision", "pip install torch torchvision"),
-    "torchvision-v2": ("torchvision_v2", "torchvision", "pip install torch torchvision"),
-    "albumentations": ("albumentations_cv2", "Albumentations", "pip install albumentations simplejpeg"),
-    "dali": ("dali", "DALI", "pip install nvidia-dali-cuda120"),
-    "dali-gpu": ("dali", "DALI", "pip install nvidia-dali-cuda120"),
-    "ffcv": ("ffcv_jpeg", "FFCV", "apt-get install libopencv-dev libturbojpeg0-dev pkg-config g++ && pip install ffcv"),
-    "ffcv-raw": ("ffcv_jpeg", "FFCV", "apt-get install libopencv-dev libturbojpeg0-dev pkg-config g++ && pip install ffcv"),
-    "spdl": ("spdl_threads", "SPDL", "pip install spdl"),
-    "stokehold": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build in Stokehold's repository makes it)"),
-    "stokehold-gpu": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build --features cuda in Stokehold's repository makes it)"),
-}
+import numpy as np
+from emulated import emulated_trainer
+from needs import TRIALS
+from spec import Cannot, Failed, Spec, end_with_parent, read_spec
+from torch_trainer import TorchTrainer, device_of
 
 #: The most steps of a round whose times are said, so that an answer remains a line of some hundred kilobytes.
 TIMES = 10_000
@@ -121,7 +103,7 @@ def prepare(spec: Spec) -> tuple[Any, Any, str]:
     ((kind, options),) = spec.trainer.items()
     if kind == "torch":
         spec.device = device_of(spec, options)
-    module, library, install = TRIALS[spec.trial]
+    module, library, install, _ = TRIALS[spec.trial]
     try:
         loader = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -209,10 +191,6 @@ def leave(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if np is None:
-        print(json.dumps({"cannot": {"why": "NumPy is not installed", "install": "pip install numpy"}}), flush=True)
-        sys.stdin.read()
-        sys.exit(0)
     try:
         main()
     except Failed as error:

@@ -19,6 +19,7 @@ use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::WorkerArgs;
 use crate::local::Local;
+use crate::python;
 use crate::trainer::SpeedArgs;
 
 /// The accelerator that is emulated unless another one is given.
@@ -114,8 +115,9 @@ pub struct Args {
     /// With --trainer torch, train with automatic mixed precision.
     #[arg(long)]
     amp: bool,
-    /// The Python of the trials in Python; or of one, as dali=PATH. May be given several times.
-    #[arg(long, value_name = "[TRIAL=]PATH", default_value = "python3")]
+    /// The Python of the trials in Python; or of one, as dali=PATH. May be given several times [default: that of the wheel
+    /// which this program came in, else python3].
+    #[arg(long, value_name = "[TRIAL=]PATH")]
     python: Vec<String>,
     /// The length of the slowest trial's rounds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.5)]
@@ -286,6 +288,7 @@ impl Args {
             }
             pythons.insert(trial.to_owned(), PathBuf::from(path));
         }
+        pythons.entry(String::new()).or_insert_with(python::default);
         Ok(pythons)
     }
 }
@@ -347,7 +350,7 @@ mod tests {
 
     #[test]
     fn pythons_are_given_for_all_or_for_one() {
-        let plan = plan(&[
+        let given = plan(&[
             "--trials",
             "torchvision,dali",
             "--python",
@@ -356,9 +359,13 @@ mod tests {
             "dali=/b/python",
         ])
         .unwrap();
-        let expected = [("", "/a/python"), ("dali", "/b/python")];
-        let expected = expected.map(|(trial, path)| (trial.to_owned(), PathBuf::from(path)));
-        assert_eq!(plan.pythons, BTreeMap::from(expected));
+        let expected = |of_all| {
+            let pythons = [("", of_all), ("dali", "/b/python")];
+            BTreeMap::from(pythons.map(|(trial, path)| (trial.to_owned(), PathBuf::from(path))))
+        };
+        assert_eq!(given.pythons, expected("/a/python"));
+        let one = plan(&["--trials", "torchvision,dali", "--python", "dali=/b/python"]).unwrap();
+        assert_eq!(one.pythons, expected("python3"));
     }
 
     #[test]
