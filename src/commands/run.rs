@@ -9,6 +9,7 @@ use stokehold_script::{Changes, Hook, forbidden};
 
 use crate::failure::Usage;
 use crate::supervise::{self, Signals};
+use crate::terminal::note;
 
 /// Run a PyTorch script with another loader, or other arguments of its own, without a change in its code.
 ///
@@ -67,6 +68,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let signals = Signals::block()?;
     let folder = tempfile::tempdir()?;
+    let changes = Changes {
+        told: Some(folder.path().to_owned()),
+        ..changes
+    };
     let hook = Hook::new(&folder.path().join("hook"), &changes, None)?;
     let mut command = Command::new(program);
     command.args(&args.command[1..]);
@@ -75,5 +80,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         Ok(child) => child,
         Err(error) => return Ok(ExitCode::from(supervise::not_started(program, &error))),
     };
-    Ok(ExitCode::from(supervise::follow(&child, &signals)?.code))
+    let code = supervise::follow(&child, &signals)?.code;
+    if let Some(why) = changes.unmade() {
+        note!("{why}");
+    }
+    Ok(ExitCode::from(code))
 }

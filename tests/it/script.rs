@@ -127,6 +127,29 @@ fn a_script_runs_with_other_arguments() {
     let (code, out, said) = bench.stokehold(&["run", "--workers", "2"], &[&script, "workers=0", "read=0"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(out.starts_with("loss "), "{out}");
+    assert!(!said.contains("nothing was changed"), "{said}");
+    // What changes nothing says so.
+    let already = bench
+        .stokehold(&["run", "--workers", "0"], &[&script, "workers=0", "read=0"])
+        .2;
+    assert!(
+        already.contains("nothing was changed: the DataLoader over")
+            && already.contains("has num_workers=0 already"),
+        "{already}"
+    );
+    let (_, _, said) = bench.stokehold(
+        &["run", "--persistent-workers"],
+        &[&script, "workers=0", "read=0"],
+    );
+    assert!(
+        said.contains("stays as it is: it has no workers") && said.ends_with("nothing was changed\n"),
+        "{said}"
+    );
+    let (code, _, said) = bench.stokehold(&["run", "--workers", "2"], &["-c", "import torch.utils.data"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "nothing was changed: the script made no DataLoader\n")
+    );
     // The exit code of a script that fails is its own, and so are its messages.
     let (code, _, said) = bench.stokehold(&["run", "--workers", "1"], &[&script, "workers=0", "bad=3"]);
     assert_eq!(code, Some(1));

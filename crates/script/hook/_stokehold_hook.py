@@ -28,7 +28,7 @@ import threading
 import time
 import weakref
 
-#: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `convert`, `gradients`, `steps` and `seconds`,
+#: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `told`, `convert`, `gradients`, `steps` and `seconds`,
 #: each if it is wanted.
 SETTINGS = "STOKEHOLD_HOOK"
 #: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
@@ -84,6 +84,8 @@ class Hook:
     def __init__(self, settings):
         self.settings = settings
         self.off = False
+        #: What the command that asked for changes was told of them.
+        self.told = set()
         self.begin()
 
     def begin(self):
@@ -795,20 +797,50 @@ def wrap_init(loader_class):
 def changed(arguments):
     """The arguments of a DataLoader as the settings want them."""
     settings = hook.settings
-    iterable = is_iterable(arguments.get("dataset"))
+    dataset = arguments.get("dataset")
+    of = f"the DataLoader over {type(dataset).__name__}"
     workers = settings.get("workers")
-    # Workers of an iterable data set may each have all of it.
-    if workers is not None and not iterable:
-        arguments["num_workers"] = workers
-        if workers == 0:
-            for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
-                arguments.pop(name, None)
-    if settings.get("persistent") and arguments.get("num_workers", 0) > 0:
-        arguments["persistent_workers"] = True
+    # Batches that Stokehold makes have no workers, but so many threads.
+    if workers is not None and not (settings.get("swap") and arguments.get("num_workers", 0) == workers):
+        if is_iterable(dataset):
+            tell(f"num_workers of {of} stays as it is: its data set is iterable, and each worker might yield all of it", True)
+        else:
+            change(arguments, "num_workers", workers, of)
+            if workers == 0:
+                for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+                    arguments.pop(name, None)
     if settings.get("pin"):
-        arguments["pin_memory"] = True
-    if settings.get("prefetch") and arguments.get("num_workers", 0) > 0:
-        arguments["prefetch_factor"] = settings["prefetch"]
+        change(arguments, "pin_memory", True, of)
+    for name, value in (("persistent_workers", settings.get("persistent")), ("prefetch_factor", settings.get("prefetch"))):
+        if value and arguments.get("num_workers", 0) > 0:
+            change(arguments, name, value, of)
+        elif value:
+            tell(f"{name} of {of} stays as it is: it has no workers", True)
+
+
+def change(arguments, name, value, of):
+    """Changes an argument of a loader."""
+    if arguments.get(name, 0) == value:
+        tell(f"{of} has {name}={value} already")
+    else:
+        arguments[name] = value
+        tell()
+
+
+def tell(why_not=None, says=False):
+    """Notes for the command that asked for changes that one was made, or why one was not; the latter may be said to the user at once."""
+    if why_not is not None and says:
+        say(why_not)
+    folder, note = hook.settings.get("told"), (why_not, says)
+    if not folder or note in hook.told:
+        return
+    hook.told.add(note)
+    try:
+        with open(os.path.join(folder, "made" if why_not is None else "not-made"), "a", encoding="utf-8") as file:
+            # What was said is not said again.
+            file.write("" if why_not is None or says else f"{why_not}\n")
+    except OSError as error:
+        hook.problem(f"what was changed is not noted: {error}")
 
 
 def wrap_iter(loader_class):
@@ -1069,6 +1101,7 @@ class Swap:
                 return
             self.images = own.InPlaceOf(loader, hook.settings.get("workers"))
             say(f"makes the batches of the DataLoader over {dataset}")
+            tell()
         except Exception as error:
             self.refuse(dataset, error)
 
@@ -1081,7 +1114,7 @@ class Swap:
 
     def refuse(self, dataset, error):
         self.images, self.refused = None, refusal(error)
-        say(f"the DataLoader over {dataset} stays PyTorch's: {self.refused}")
+        tell(f"the DataLoader over {dataset} stays PyTorch's: {self.refused}", True)
 
 
 #: What was said already.

@@ -1,5 +1,6 @@
 //! The hook's files, and the environment that starts it.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -39,6 +40,9 @@ pub struct Changes {
     /// Stokehold makes the batches of the loaders that it can.
     #[serde(skip_serializing_if = "is_false")]
     pub swap: bool,
+    /// The folder in which the processes note whether a change was made, for [`Changes::unmade`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub told: Option<PathBuf>,
     /// Says of each loader whether Stokehold could make its batches, and how.
     #[serde(skip_serializing_if = "is_false")]
     pub convert: bool,
@@ -54,6 +58,23 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// After a script: why none of the changes was made, or `None` if one was, or if nothing was noted.
+    pub fn unmade(&self) -> Option<String> {
+        let folder = self.told.as_deref()?;
+        if folder.join("made").exists() {
+            return None;
+        }
+        Some(match fs::read_to_string(folder.join("not-made")) {
+            Ok(reasons) if reasons.is_empty() => "nothing was changed".to_owned(),
+            Ok(reasons) => {
+                let reasons: BTreeSet<&str> = reasons.lines().collect();
+                let first: Vec<&str> = reasons.into_iter().take(3).collect();
+                format!("nothing was changed: {}", first.join("; "))
+            }
+            Err(_) => "nothing was changed: the script made no DataLoader".to_owned(),
+        })
+    }
+
     /// Whether the script is ended before its own end.
     pub fn ends_the_script(&self) -> bool {
         self.steps.is_some() || self.seconds.is_some()
