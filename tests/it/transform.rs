@@ -295,6 +295,41 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_file_that_the_transform_has_not_made_is_not_replaced() {
+    let bench = Bench::new(40);
+    fs::create_dir_all(bench.path("out/more")).unwrap();
+    let taken = bench.path("out/more/007.jpg.out");
+    fs::write(&taken, "mine").unwrap();
+    let (code, said) = bench.transform(&["photos", "out"]);
+    assert!(
+        code == Some(2) && said.contains("is there already, and this transform has not made it"),
+        "{code:?} {said}"
+    );
+    assert_eq!(fs::read_to_string(&taken).unwrap(), "mine");
+    fs::remove_file(&taken).unwrap();
+    for _ in 0..2 {
+        let (code, said) = bench.transform(&["photos", "out"]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_image_is_not_quoted() {
+    let bench = Bench::new(1);
+    fs::write(bench.path("secret"), "root:x:0:0").unwrap();
+    fs::write(bench.path("l.jsonl"), format!("{}\n", json!({"image": "secret"}))).unwrap();
+    let (code, said) = bench.transform(&["l.jsonl", "out"]);
+    assert_eq!(code, Some(1), "{said}");
+    let outputs = bench.outputs("out");
+    let row = &lines(&outputs["l.jsonl.out"])[0];
+    let reason = row["error"].as_str().unwrap();
+    assert!(
+        reason.ends_with("not an image: the content is neither JPEG, PNG nor WebP"),
+        "{reason}"
+    );
+}
+
+#[test]
 fn buckets_are_read_and_written() {
     let bench = Bench::new(40);
     fs::create_dir_all(bench.path("buckets/results")).unwrap();

@@ -233,6 +233,11 @@ pub(crate) fn decode_stored(
     Ok(RgbImage { width, height, data })
 }
 
+/// Whether bytes begin as those of a format that is decoded.
+pub fn is_image(bytes: &[u8]) -> bool {
+    format(bytes).is_ok()
+}
+
 /// The format, from the first bytes.
 fn format(bytes: &[u8]) -> Result<Format, ImageError> {
     if bytes.is_empty() {

@@ -48,7 +48,7 @@ mod runner;
 mod sample;
 mod step;
 
-pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
+pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, is_image, probe};
 pub use error::{ImageError, MaskError, PipelineError};
 // What an executor on a device needs. It may change in every version.
 #[doc(hidden)]

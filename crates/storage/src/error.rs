@@ -209,6 +209,12 @@ pub enum StorageError {
         /// The size limit, in bytes.
         limit: u64,
     },
+    /// The file is none of an image.
+    #[error("{}: not an image: the content is neither JPEG, PNG nor WebP", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+    },
     /// The sample's number is not below the number of samples.
     #[error("sample {sample}: this source has only {len}")]
     NoSuchSample {
@@ -394,6 +400,7 @@ impl StorageError {
         match self {
             Self::Read { path, .. }
             | Self::NotAFile { path }
+            | Self::NotAnImage { path }
             | Self::TooLarge { path, .. }
             | Self::ShardDamaged { path, .. } => message
                 .strip_prefix(&format!("{}: ", path.display()))

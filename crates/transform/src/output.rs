@@ -54,6 +54,14 @@ impl Outputs {
         }
     }
 
+    /// Whether there is something in an output's place; buckets are not looked at.
+    pub fn has(&self, name: &Path) -> bool {
+        match self {
+            Self::Folder(folder) => folder.join(name).symlink_metadata().is_ok(),
+            Self::Bucket(_) => false,
+        }
+    }
+
     /// Writes a whole output.
     pub fn write(&self, name: &Path, text: &str) -> Result<(), TransformError> {
         let mut writer = self.begin(name)?;

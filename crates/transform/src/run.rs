@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::BufRead;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use stokehold_base::share::Share;
 use stokehold_loader::{BadImage, LoaderError};
+use stokehold_pipeline::is_image;
 use stokehold_storage::shard::Baked;
 use stokehold_storage::{SampleBytes, Source, StorageError};
 use stokehold_train::TrainError;
@@ -115,13 +116,14 @@ pub fn transform(
         .into_iter()
         .chain(model.describe()?)
         .collect();
-    let mut work = Work::open(&options.work, &plan, parts, options.share)?;
     let run = Run {
         inputs,
         options,
         outputs: Outputs::open(&options.output)?,
         size,
     };
+    run.check_place()?;
+    let mut work = Work::open(&options.work, &plan, parts, options.share)?;
     progress(work.records_done(size, inputs.len()));
     let mut counts = Counts::default();
     let mut stopped = false;
@@ -173,23 +175,60 @@ impl Part {
 impl Run<'_> {
     /// Refuses to call a transform complete whose outputs are gone.
     fn check_outputs(&self) -> Result<(), TransformError> {
-        let mut record = 0;
-        let first = loop {
-            if record == self.inputs.len() {
-                return Ok(());
-            }
-            let Output { name, records } = self.output(record);
-            if self.outputs.is_missing(&name) {
-                break name;
-            }
-            record = records.end;
+        let Some(Output { name: first, .. }) = self
+            .all_outputs()
+            .find(|output| self.outputs.is_missing(&output.name))
+        else {
+            return Ok(());
         };
         Err(TransformError::Input(format!(
-            "{}: this transform is complete, and its output {} is gone, perhaps others; remove {} to compute all of it again",
+            "{}: this transform is complete, and its output {} is gone, perhaps others; to compute all of it again, remove {} \
+             and the outputs that are left",
             self.options.output.display(),
             first.display(),
             self.options.work.display()
         )))
+    }
+
+    /// Refuses to replace files that no transform with this work folder has made. Those of other shares may have been made by their
+    /// workers, whose folders are elsewhere.
+    fn check_place(&self) -> Result<(), TransformError> {
+        if Work::is_begun(&self.options.work) {
+            return Ok(());
+        }
+        let is_ours = |record: usize| {
+            let share = self.options.share;
+            share.is_none_or(|share| record / self.size % share.of == share.worker - 1)
+        };
+        let mut there = self
+            .all_outputs()
+            .filter(|output| is_ours(output.records.start) && self.outputs.has(&output.name));
+        let Some(first) = there.next() else {
+            return Ok(());
+        };
+        let others = there.count();
+        // Another worker may have begun meanwhile, and these are its own.
+        if Work::is_begun(&self.options.work) {
+            return Ok(());
+        }
+        Err(TransformError::Input(format!(
+            "{}: the output {} is there already{}, and this transform has not made it; give another place, or remove what is there",
+            self.options.output.display(),
+            first.name.display(),
+            match others {
+                0 => String::new(),
+                others => format!(", and {others} more"),
+            }
+        )))
+    }
+
+    fn all_outputs(&self) -> impl Iterator<Item = Output> {
+        let mut record = 0;
+        std::iter::from_fn(move || {
+            let next = (record < self.inputs.len()).then(|| self.output(record))?;
+            record = next.records.end;
+            Some(next)
+        })
     }
 
     /// Computes parts until no part is left for this worker; `false` if it was stopped.
@@ -469,12 +508,15 @@ impl Source for Slice {
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         self.source.read(self.records.start + sample, into)?;
         let bytes = into.file().len() as u64;
+        let path = || PathBuf::from(self.name(sample));
         match self.max_payload {
             Some(limit) if bytes > limit => Err(StorageError::TooLarge {
-                path: Path::new(&self.name(sample)).to_owned(),
+                path: path(),
                 bytes,
                 limit,
             }),
+            // The decoder would say how another file begins. A line may name any file of this machine, and the output go anywhere.
+            _ if bytes > 0 && !is_image(into.file()) => Err(StorageError::NotAnImage { path: path() }),
             _ => Ok(()),
         }
     }

@@ -22,6 +22,9 @@ use stokehold_base::whole;
 use crate::TransformError;
 use stokehold_base::share::Share;
 
+/// The file that says of which transform the folder is.
+const PLAN: &str = "plan.json";
+
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,9 +98,14 @@ impl Work {
         Ok(Self { _share_lock, ..work })
     }
 
+    /// Whether a transform has begun in a folder.
+    pub fn is_begun(folder: &Path) -> bool {
+        folder.join(PLAN).exists()
+    }
+
     /// Writes the plan, or compares it with the one that is there.
     fn check_plan(&self, plan: &Map<String, Value>) -> Result<(), TransformError> {
-        let path = self.folder.join("plan.json");
+        let path = self.folder.join(PLAN);
         let Some(text) = if_there(fs::read_to_string(&path)).map_err(TransformError::io(&path))? else {
             let text = serde_json::to_string_pretty(plan).unwrap_or_default();
             return whole::write(&path, text + "\n").map_err(TransformError::io(&path));
