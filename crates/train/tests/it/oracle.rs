@@ -1,9 +1,14 @@
 //! Asks PyTorch, through `tests/oracle/oracle.py`, and compares with what it answered when `tests/make_goldens` was run:
 //! `tests/goldens`.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -82,19 +87,55 @@ pub fn ask_of_files<T: DeserializeOwned>(question: &str, details: Value) -> Opti
 
 fn live(question: &str, details: &Value) -> Option<Value> {
     let python = std::env::var_os("STOKEHOLD_TEST_PYTHON")?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/oracle.py");
-    let asked = Command::new(&python)
-        .arg(script)
-        .arg(question)
-        .arg(details.to_string())
-        .output();
-    let answer = asked.unwrap_or_else(|error| panic!("cannot run {}: {error}", python.display()));
+    // One that ends because nobody asked it may take a connection with it.
+    let answer = (0..2).map(|_| asked(&python, question, details));
+    let answer = answer.into_iter().find(|answer| !answer.is_empty());
+    let answer = answer.unwrap_or_else(|| {
+        panic!(
+            "the oracle ends without an answer; does {} import torchvision?",
+            python.display()
+        )
+    });
+    let mut answer: Value = serde_json::from_str(&answer).expect("the oracle answers in JSON");
+    let failed = answer["failed"].take();
     assert!(
-        answer.status.success(),
+        failed.is_null(),
         "the oracle failed: {}",
-        String::from_utf8_lossy(&answer.stderr)
+        failed.as_str().unwrap_or_default()
     );
-    Some(serde_json::from_slice(&answer.stdout).expect("the oracle answers in JSON"))
+    Some(answer)
+}
+
+/// What the oracle of this run answers; it is started if there is none. All tests of a run share one, whose imports take seconds:
+/// its name is that of the process that runs them.
+fn asked(python: &OsStr, question: &str, details: &Value) -> String {
+    let runner = parent_id();
+    let name = format!("stokehold-oracle-{runner}");
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let stream = UnixStream::connect_addr(&address).or_else(|_| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/oracle.py");
+        let started = Command::new(python)
+            .arg(script)
+            .arg(&name)
+            .arg(runner.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        let mut oracle = started.unwrap_or_else(|error| panic!("cannot run {}: {error}", python.display()));
+        let said = BufReader::new(oracle.stdout.take().expect("a pipe"))
+            .lines()
+            .next();
+        assert!(said.is_some(), "{}: the oracle does not start", python.display());
+        UnixStream::connect_addr(&address)
+    });
+    let mut stream = stream.expect("the oracle listens");
+    let mut answer = String::new();
+    let talk =
+        writeln!(stream, "{}", json!([question, details])).and_then(|()| stream.read_to_string(&mut answer));
+    // Without an answer it has ended.
+    talk.map_or_else(|_| String::new(), |_| answer)
 }
 
 /// A file a question, by a hash (FNV-1a) of its details.

@@ -1,12 +1,32 @@
 """What PyTorch and torchvision answer to the questions of the parity tests, as JSON on stdout.
 
 Weights, images and labels are not exchanged: both sides compute them by the same formula (tests/it/formula.rs).
-usage: python oracle.py QUESTION [JSON]
+usage: python oracle.py NAME PROCESS
+
+It listens at the abstract socket NAME, and prints a line once it does. Each connection asks [QUESTION, DETAILS] and gets
+{"versions": .., "answer": ..}, or {"failed": ..}. It ends with PROCESS, and where nobody has asked for a minute.
 """
 import json
 import os
+import select
+import signal
+import socket
 import struct
 import sys
+import traceback
+
+# Threads that wait for one another would otherwise hold the cores that other tests want: a training takes ten times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Whoever is second leaves the questions to the first, and connections wait while this one imports.
+SERVER = socket.socket(socket.AF_UNIX)
+try:
+    SERVER.bind("\0" + sys.argv[1])
+    SERVER.listen(64)
+except OSError:
+    sys.exit()
+finally:
+    print("listens", flush=True)
 
 import numpy as np
 import torch
@@ -437,7 +457,41 @@ def evaluate(q):
     }
 
 
-if __name__ == "__main__":
-    question = globals()[sys.argv[1]]
-    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
-    json.dump({"versions": versions, "answer": question(json.loads(sys.argv[2]))}, sys.stdout)
+def reply(connection):
+    with connection.makefile("rw") as file:
+        try:
+            question, details = json.loads(file.readline())
+            versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
+            answer = {"versions": versions, "answer": globals()[question](details)}
+        except Exception:
+            answer = {"failed": traceback.format_exc()}
+        json.dump(answer, file)
+
+
+def serve(process):
+    """Each question has a process of its own, with this one's imports and seed and nothing of other questions."""
+    runner = os.pidfd_open(process)
+    events = select.poll()
+    for file in (SERVER.fileno(), runner):
+        events.register(file, select.POLLIN)
+    answering = set()
+    while True:
+        ready = [file for file, _ in events.poll(60_000)]
+        if runner in ready:
+            # Nobody waits for an answer any more.
+            os.killpg(0, signal.SIGKILL)
+        answering = {child for child in answering if os.waitpid(child, os.WNOHANG) == (0, 0)}
+        if ready:
+            connection, _ = SERVER.accept()
+            child = os.fork()
+            if child == 0:
+                SERVER.close()
+                reply(connection)
+                os._exit(0)
+            answering.add(child)
+            connection.close()
+        elif not answering:
+            return
+
+
+serve(int(sys.argv[2]))
