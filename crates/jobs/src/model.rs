@@ -17,7 +17,7 @@ use tar::EntryType;
 use crate::JobError;
 
 /// More entries are taken for an attack.
-const MOST_ENTRIES: u64 = 1_000_000;
+pub(crate) const MOST_ENTRIES: u64 = 1_000_000;
 
 /// An archive may unpack to this many bytes, or to this many times its size, whichever is more. Weights in f32 shrink by a few
 /// percent, and a file of zeros by a factor of 1000.
@@ -327,7 +327,7 @@ fn inside(name: &[u8]) -> Result<PathBuf, &'static str> {
 
 /// Whether a link stays inside, in a folder `depth` levels below the root. Steps upwards come first: after a name, which may be
 /// a link itself, they could lead anywhere.
-fn stays(depth: usize, to: &Path) -> bool {
+pub(crate) fn stays(depth: usize, to: &Path) -> bool {
     let mut up = 0;
     let mut is_down = false;
     for part in to.components() {

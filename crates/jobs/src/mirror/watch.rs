@@ -307,7 +307,13 @@ impl Looking<'_> {
                 }
                 Err(error) => match if_there(Err(error)).map_err(|error| named(&path, &error))? {
                     Some(facts) => facts,
-                    None => continue,
+                    None => {
+                        if let Ok(to) = fs::read_link(&path) {
+                            let to = to.display();
+                            self.leave(&path, &format!("it is a link to {to}, which is not there"));
+                        }
+                        continue;
+                    }
                 },
             };
             let kind = facts.file_type();
@@ -687,6 +693,7 @@ mod tests {
         std::os::unix::fs::symlink(".", dir.path().join("self")).unwrap();
         std::os::unix::fs::symlink("..", dir.path().join("d/up")).unwrap();
         std::os::unix::fs::symlink("round", dir.path().join("round")).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("dangling")).unwrap();
         let found = files(&[dir.path().to_owned()], true).unwrap();
         assert_eq!(
             found.files.into_keys().collect::<Vec<_>>(),
@@ -697,6 +704,7 @@ mod tests {
         let mut expected = [
             PathBuf::from(bad),
             "d/up".into(),
+            "dangling".into(),
             format!("{deep}/deeper").into(),
             "round".into(),
             "self".into(),

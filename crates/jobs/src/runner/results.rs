@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stokehold_objects::Bucket;
 
@@ -25,13 +25,9 @@ impl Runner<'_> {
             .map(|uri| self.place(uri))
             .transpose()?;
         for (below, name) in [("model", "model.tar.gz"), ("output/data", "output.tar.gz")] {
-            let from: Vec<PathBuf> = instances
-                .iter()
-                .map(|instance| instance.base.join(below))
-                .filter(|path| path.is_dir())
-                .collect();
+            let from: Vec<&Path> = instances.iter().map(|instance| instance.base.as_path()).collect();
             let to = folder.join(name);
-            if !archive::pack(&from, &to).map_err(JobError::io(&to))? {
+            if !archive::pack(&from, below, &to)? {
                 continue;
             }
             let is_at = |uri: String| {
@@ -48,7 +44,7 @@ impl Runner<'_> {
         for name in PROFILE {
             let folder = self.folder.file(name);
             if let Some(bucket) = place.as_ref().filter(|_| folder.is_dir()) {
-                for (below, path) in archive::files(&folder).map_err(JobError::io(&folder))? {
+                for (below, path) in archive::files(&folder)? {
                     self.send(bucket, &format!("{name}/{}", below.display()), &path)?;
                 }
             }

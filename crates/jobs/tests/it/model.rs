@@ -384,3 +384,72 @@ fn entries() -> impl Strategy<Value = Entry> {
         link,
     })
 }
+
+#[test]
+fn a_link_that_leads_out_is_packed_as_what_it_leads_to() {
+    let bench = crate::Bench::new();
+    let script = r#"mkdir -p "$HOME/c/deep"; echo blob > "$HOME/c/blob"; echo deep > "$HOME/c/deep/file"; ln -s ../blob "$HOME/c/deep/up"
+        cd "$SM_MODEL_DIR"; mkdir in; echo x > in/x
+        ln -s "$HOME/c/blob" model.bin; ln -s "$HOME/c/deep" in/deep; ln -s in/x inner; ln -s "$PWD/in/x" absolute; ln -s ../in/x in/again
+        ln -s "$HOME/c/blob" "$SM_OUTPUT_DATA_DIR/out""#;
+    let record = bench.run(&bench.job("run.sh", script));
+    assert_eq!(record.status, stokehold_jobs::Status::Completed, "{record:?}");
+    let into = bench.dir.path().join("fetched");
+    let archive = PathBuf::from(record.model.unwrap());
+    unpack(&archive, &into, &AtomicU64::new(0), &AtomicBool::new(false)).unwrap();
+    for (name, text, is_link) in [
+        ("model.bin", "blob\n", false),
+        ("in/deep/file", "deep\n", false),
+        ("in/deep/up", "blob\n", false),
+        ("inner", "x\n", true),
+        ("absolute", "x\n", false),
+        ("in/again", "x\n", true),
+    ] {
+        let path = into.join(name);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "{name}");
+        assert_eq!(path.is_symlink(), is_link, "{name}");
+    }
+    let output = crate::unpacked(Path::new(&record.output.unwrap()));
+    assert!(
+        output.contains(&("out".to_owned(), "blob\n".to_owned())),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_link_that_cannot_be_packed_fails_the_job_with_the_reason() {
+    let bench = crate::Bench::new();
+    for (script, says) in [
+        (
+            "ln -s /no/such/blob m.bin",
+            "model/m.bin is a link to /no/such/blob, which is not there",
+        ),
+        (
+            "ln -s nowhere m.bin",
+            "model/m.bin is a link to nowhere, which is not there",
+        ),
+        (
+            "ln -s a b; ln -s b a",
+            "model/a is a link to b, which leads back to it",
+        ),
+        (
+            "ln -s / all",
+            "model/all is a link to /, a folder that it lies in",
+        ),
+        ("mkdir d; ln -s $PWD d/up", "a folder that it lies in"),
+        (
+            "ln -s /dev/null m.bin",
+            "model/m.bin is a link to /dev/null, which is no file or folder",
+        ),
+        (
+            "mkdir -p $HOME/c; ln -s $HOME/c $HOME/c/round; ln -s $HOME/c c",
+            "c/round is a link to",
+        ),
+    ] {
+        let record = bench.run(&bench.job("run.sh", &format!("cd $SM_MODEL_DIR; echo x > x; {script}")));
+        assert_eq!(record.status, stokehold_jobs::Status::Failed, "{script}");
+        let reason = record.failure_reason.unwrap();
+        assert!(reason.contains(says), "{script}: {reason}");
+        assert_eq!(record.model, None, "{script}");
+    }
+}
