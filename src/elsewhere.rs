@@ -21,7 +21,7 @@ pub fn recording(run: &Path, stop: &AtomicBool) -> Result<Recording, Box<dyn Err
         return Ok(Recording::open(run)?);
     };
     let bucket = Bucket::open(uri)?;
-    let mut objects = bucket.list()?;
+    let mut objects = bucket.list()?.objects;
     let all = objects.len();
     objects.retain(|object| is_of_recording(&object.key));
     if objects.is_empty() {

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     interrupt::survive_limits();
     #[cfg(feature = "full")]
     {
-        stokehold_objects::register();
+        stokehold_objects::register(|text| terminal::note_line(&format!("warning: {text}")));
         stokehold_train::connect_servers_with(servers::connect);
     }
     let cli = Cli::parse();

@@ -48,7 +48,7 @@ mod _stokehold {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        stokehold_objects::register();
+        stokehold_objects::register(super::source::leave_out);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,8 +1,10 @@
 //! The source of images.
 
+use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use stokehold_remote::{DataPart, Part};
@@ -10,6 +12,18 @@ use stokehold_storage::{Dataset, ImageList, Images, Source as _};
 
 use crate::errors::{DataError, OptionError, Raise};
 use crate::memory::Memory;
+
+/// What lists of buckets left out, until there is a caller to warn.
+static LEFT_OUT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn left_out() -> MutexGuard<'static, Vec<String>> {
+    LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps what a list left out.
+pub(crate) fn leave_out(text: &str) {
+    left_out().push(text.to_owned());
+}
 
 /// Labelled images, numbered from 0.
 #[pyclass(frozen, module = "stokehold._stokehold")]
@@ -30,7 +44,12 @@ impl Source {
     /// A folder, shards, or either in a bucket; `split` is "train" or "val".
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf, split: &str) -> PyResult<Self> {
-        let dataset = py.detach(|| Dataset::open(&path, None, 0)).raise()?;
+        let opened = py.detach(|| Dataset::open(&path, None, 0));
+        for text in std::mem::take(&mut *left_out()) {
+            let text = CString::new(text)?;
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)?;
+        }
+        let dataset = opened.raise()?;
         let remarks = dataset.remarks();
         let (images, part): (Images, _) = match split {
             "train" => (dataset.train, Part::Train),

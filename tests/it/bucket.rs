@@ -75,6 +75,38 @@ fn a_loader_reads_a_bucket_as_it_reads_a_folder() {
 }
 
 #[test]
+fn a_key_that_no_file_can_have_is_named_and_the_others_are_read() {
+    let (dir, server) = images();
+    let odd = ["set/train/cat//7.jpg", "set/train/cat/../8.jpg"];
+    *server.faults().listed.lock().unwrap() = odd.map(|key| (key.to_owned(), 9)).to_vec();
+    let out = dir.path().join("out");
+    let prepared = out.join("prepared");
+    for args in [
+        &["dataset", "info", "s3://photos/set"][..],
+        &["prepare", "s3://photos/set", prepared.to_str().unwrap()],
+        &[
+            "bench",
+            "loader",
+            "s3://photos/set",
+            "--image-size",
+            "32",
+            "--passes",
+            "1",
+        ],
+    ] {
+        let output = run(&server, args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {text}");
+        for says in [
+            "warning: s3://photos/set: \"train/cat//7.jpg\" is left out: one of its folders has no name",
+            "warning: s3://photos/set: \"train/cat/../8.jpg\" is left out: one of its folders is called . or ..",
+        ] {
+            assert!(text.contains(says), "{args:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_bucket_is_said_and_no_secret() {
     let (_dir, server) = images();
     let code = |args: &[&str], word: &str| {

@@ -19,8 +19,8 @@
 //! the file's times. So when the script has ended by itself, each file that was ever found mapped is compared with
 //! what was sent of it.
 //!
-//! A name that is not UTF-8, a folder more than 64 deep, and a link to a folder that it lies in cannot be kept: the
-//! log names it, all else is kept, and the job fails at its end.
+//! A name that is not UTF-8, a folder more than 64 deep, and a link to nothing or to a folder that it lies in cannot be
+//! kept: the log names it, all else is kept, and the job fails at its end.
 //!
 //! **Order.** Files are sent one after the other, in the order in which they were last written. When a file
 //! is removed from the folder, it is removed from the place only after all files that were closed at that
@@ -51,7 +51,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stokehold_objects::{Bucket, Cause, Object, Options};
+use stokehold_objects::{Bucket, Cause, LeftOut, Object, Options};
 
 use crate::data::open::{ask, open_with};
 use crate::mirror::watch::{Found, Name, Stamp, Unfit, Watch};
@@ -133,7 +133,11 @@ impl<'a> Mirror<'a, Checkpoints<'a>> {
         let uri = self.place.bucket.location().to_string();
         let bucket = open(job, &uri, Options::default().retry)?;
         let listing = bucket.clone();
-        let mut objects = ask(&uri, stop, move || listing.list()).map_err(JobError::Checkpoints)?;
+        let listed = ask(&uri, stop, move || listing.list()).map_err(JobError::Checkpoints)?;
+        for text in LeftOut::told(&listed.left_out) {
+            (self.place.say)(&format!("checkpoints: {uri}: {text}"));
+        }
+        let mut objects = listed.objects;
         objects.retain(|object| object.key != lease::KEY);
         self.forget();
         self.place.there.clear();

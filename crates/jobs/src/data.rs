@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use stokehold_base::there::if_there;
 
 use serde_json::Value;
-use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError};
+use stokehold_objects::{Bucket, Cause, LeftOut, Location, Object, ObjectError};
 
 use crate::data::archive::copy_folder;
 use crate::data::augmented::Samples;
@@ -30,6 +30,9 @@ use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing, writes};
 pub(crate) struct Objects {
     pub bucket: Bucket,
     pub objects: Vec<Object>,
+    /// Objects that are no files and have the name of a folder.
+    pub folders: Vec<Object>,
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What a pipe carries.
@@ -47,10 +50,20 @@ impl Flow {
         })
     }
 
-    /// The same, until `stop` is set.
-    pub fn unless(stop: &AtomicBool, job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+    /// The same, until `stop` is set, of the channel `name`; says what is left out.
+    pub fn unless(
+        stop: &AtomicBool,
+        job: &Job,
+        (name, channel): (&str, &Channel),
+        rank: usize,
+        say: &dyn Fn(&str),
+    ) -> Result<Self, ObjectError> {
         let (job, own) = (job.clone(), channel.clone());
-        ask(&channel.uri, stop, move || Self::of(&job, &own, rank))
+        let flow = ask(&channel.uri, stop, move || Self::of(&job, &own, rank))?;
+        if let Self::Objects(found) = &flow {
+            found.tell(name, say);
+        }
+        Ok(flow)
     }
 }
 
@@ -62,8 +75,20 @@ impl Objects {
             Kind::S3Prefix | Kind::Mount => {
                 is_there(channel)?;
                 let bucket = open(job, uri)?;
-                let objects = bucket.list()?;
-                Self { bucket, objects }
+                let listed = bucket.list()?;
+                let has_its_name = |left: &&LeftOut| left.reason == LeftOut::FOLDER;
+                let others = listed.left_out.iter().filter(has_its_name);
+                let others = others.map(|left| left.object.clone());
+                let markers = listed.markers.into_iter();
+                Self {
+                    bucket,
+                    objects: listed.objects,
+                    folders: markers
+                        .filter(|marker| !marker.key.ends_with('/') && !marker.key.is_empty())
+                        .chain(others)
+                        .collect(),
+                    left_out: listed.left_out,
+                }
             }
             Kind::ManifestFile => Self::of_manifest(job, uri)?,
             Kind::AugmentedManifestFile => {
@@ -81,7 +106,10 @@ impl Objects {
             } else {
                 "files"
             };
-            let reason = format!("there are no {what} below it");
+            let reason = match found.left_out.first() {
+                None => format!("there are no {what} below it"),
+                Some(first) => format!("there are no {what} below it that can be read; {first}"),
+            };
             return Err(wrong(uri, Cause::NotFound, reason));
         }
         if channel.distribution == Sharing::ShardedByS3Key {
@@ -95,10 +123,24 @@ impl Objects {
         Ok(found)
     }
 
-    /// The same, until `stop` is set.
-    pub fn unless(stop: &AtomicBool, job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+    /// The same, until `stop` is set, of the channel `name`; says what is left out.
+    pub fn unless(
+        stop: &AtomicBool,
+        job: &Job,
+        (name, channel): (&str, &Channel),
+        rank: usize,
+        say: &dyn Fn(&str),
+    ) -> Result<Self, ObjectError> {
         let (job, own) = (job.clone(), channel.clone());
-        ask(&channel.uri, stop, move || Self::of(&job, &own, rank))
+        let found = ask(&channel.uri, stop, move || Self::of(&job, &own, rank))?;
+        found.tell(name, say);
+        Ok(found)
+    }
+
+    fn tell(&self, channel: &str, say: &dyn Fn(&str)) {
+        for text in LeftOut::told(&self.left_out) {
+            say(&format!("channel {channel}: {}: {text}", self.bucket.location()));
+        }
     }
 
     fn of_manifest(job: &Job, uri: &str) -> Result<Self, ObjectError> {
@@ -115,29 +157,32 @@ impl Objects {
             .ok_or_else(|| bad("it does not begin with {\"prefix\": \"s3://..\"}".to_owned()))?;
         check_scheme(uri, prefix).map_err(bad)?;
         let bucket = open(job, prefix)?;
-        let known: BTreeMap<String, Object> = bucket
-            .list()?
-            .into_iter()
-            .map(|object| (object.key.clone(), object))
-            .collect();
+        let listed = bucket.list()?;
+        let known = listed.objects.into_iter();
+        let known: BTreeMap<String, Object> = known.map(|object| (object.key.clone(), object)).collect();
         let objects = names.iter().map(|name| {
             let name = name
                 .as_str()
                 .ok_or_else(|| bad(format!("{name} is no object's name")))?;
+            let key = name.trim_start_matches('/');
             let missing = || {
+                let left = listed.left_out.iter().find(|left| left.object.key == key);
+                let reason = left.map_or("it is not there", |left| left.reason);
                 wrong(
                     &bucket.location().uri(name),
                     Cause::NotFound,
-                    "the manifest names it, and it is not there",
+                    format!("the manifest names it, and {reason}"),
                 )
             };
-            known
-                .get(name.trim_start_matches('/'))
-                .cloned()
-                .ok_or_else(missing)
+            known.get(key).cloned().ok_or_else(missing)
         });
         let objects = objects.collect::<Result<_, _>>()?;
-        Ok(Self { bucket, objects })
+        Ok(Self {
+            bucket,
+            objects,
+            folders: Vec::new(),
+            left_out: Vec::new(),
+        })
     }
 }
 
@@ -267,7 +312,7 @@ pub(crate) fn bring(
                         }
                         continue;
                     }
-                    let found = Objects::unless(stop, job, channel, rank).map_err(failed)?;
+                    let found = Objects::unless(stop, job, (name, channel), rank, say).map_err(failed)?;
                     let copied =
                         found
                             .bucket

@@ -231,7 +231,7 @@ impl Runner<'_> {
         // First what an earlier start left, then the list.
         let writers = brought.and_then(|()| self.writers(&instances[0], held));
         let mounted = writers.and_then(|mut writers| {
-            let mut mounts = Mounts::new(self.job, &folders, self.cuts.halt())?;
+            let mut mounts = Mounts::new(self.job, &folders, held.say, self.cuts.halt())?;
             for writer in &mut writers {
                 let listed = mounts.listed.remove(writer.channel());
                 let listed = listed.ok_or_else(|| {
@@ -241,7 +241,8 @@ impl Runner<'_> {
             }
             Ok((mounts, writers))
         });
-        let piped = mounted.and_then(|(mounts, writers)| Ok((mounts, writers, self.pipes(&instances)?)));
+        let piped =
+            mounted.and_then(|(mounts, writers)| Ok((mounts, writers, self.pipes(&instances, held.say)?)));
         if let Some(cut) = self.cuts.why() {
             return self.end_cut(held, cut);
         }

@@ -5,16 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::keys::decoded;
 use crate::options::{Opening, Options};
 use crate::runtime::{block_on, prepare, spawn};
 use crate::secrets::Secrets;
-use crate::{Cause, Location, Object, ObjectError, Scheme};
+use crate::{Cause, LeftOut, Listed, Location, Object, ObjectError, Scheme};
 
 /// An object of this name, as an answer describes it.
 pub(crate) fn described(key: String, meta: ObjectMeta) -> Object {
@@ -23,6 +24,16 @@ pub(crate) fn described(key: String, meta: ObjectMeta) -> Object {
         size: meta.size,
         etag: meta.e_tag,
         modified: meta.last_modified.timestamp(),
+    }
+}
+
+/// A file that a folder's list refuses for its name.
+fn refused(path: &str) -> Object {
+    Object {
+        key: path.trim_start_matches('/').to_owned(),
+        size: 0,
+        etag: None,
+        modified: 0,
     }
 }
 
@@ -116,38 +127,64 @@ impl Bucket {
         &self.inner.location
     }
 
-    /// Every object below the place, sorted by the bytes of its key; makes as many requests as the server's
-    /// pages need.
+    /// What is below the place; makes as many requests as the server's pages need.
     ///
     /// # Errors
     /// The server's error. A prefix without objects is an empty list.
-    pub fn list(&self) -> Result<Vec<Object>, ObjectError> {
+    pub fn list(&self) -> Result<Listed, ObjectError> {
+        use object_store::Error::InvalidPath as Refused;
+        use object_store::path::Error::{BadSegment, NonUnicode};
         let inner = &self.inner;
+        let place = &inner.location;
+        // Lists of these servers have encoded keys, and those of a folder and of WebDAV have paths.
+        let is_encoded = matches!(place.scheme, Scheme::S3 | Scheme::Google | Scheme::Azure);
         let prefix = (!inner.prefix.as_ref().is_empty()).then_some(&inner.prefix);
+        // Outside of the runtime: a folder's list then goes on behind a file whose name is refused.
+        let mut found = inner.store.list(prefix);
+        let mut not_utf8 = Vec::new();
         let objects = block_on(async {
-            let found = inner.store.list(prefix);
-            found
-                .try_filter_map(|meta| async move {
-                    let key: String = match prefix {
-                        Some(prefix) => match meta.location.prefix_match(prefix) {
-                            Some(parts) => parts
-                                .map(|part| part.as_ref().to_owned())
-                                .collect::<Vec<_>>()
-                                .join("/"),
-                            None => return Ok(None),
-                        },
-                        None => meta.location.as_ref().to_owned(),
-                    };
-                    // A prefix may be an object itself: a folder's marker.
-                    Ok((!key.is_empty()).then(|| described(key, meta)))
-                })
-                .try_collect::<Vec<_>>()
-                .await
-        })?;
-        let mut objects = objects.map_err(|error| inner.error("", &error))?;
-        objects.sort_by(|a, b| a.key.cmp(&b.key));
-        tracing::info!(place = %inner.location, objects = objects.len(), "listed");
-        Ok(objects)
+            let mut objects = Vec::new();
+            while let Some(meta) = found.next().await {
+                let meta = match meta {
+                    Ok(meta) => meta,
+                    Err(Refused {
+                        source: BadSegment { path, .. },
+                    }) => {
+                        objects.push(refused(&path));
+                        continue;
+                    }
+                    Err(Refused {
+                        source: NonUnicode { path, .. },
+                    }) => {
+                        not_utf8.push(LeftOut {
+                            object: refused(&path),
+                            reason: "it is not UTF-8",
+                        });
+                        continue;
+                    }
+                    Err(error) => return Err(inner.error("", &error)),
+                };
+                let key = match is_encoded {
+                    true => decoded(&meta.location),
+                    false => meta.location.as_ref().to_owned(),
+                };
+                let below = match prefix {
+                    None => Some(key.as_str()),
+                    Some(prefix) => key.strip_prefix(prefix.as_ref()).and_then(|below| match below {
+                        "" => Some(""),
+                        below => below.strip_prefix('/'),
+                    }),
+                };
+                if let Some(below) = below {
+                    objects.push(described(below.to_owned(), meta));
+                }
+            }
+            Ok(objects)
+        })??;
+        let mut listed = Listed::of(objects);
+        listed.left_out.append(&mut not_utf8);
+        tracing::info!(%place, objects = listed.objects.len(), left_out = listed.left_out.len(), "listed");
+        Ok(listed)
     }
 
     /// Fetches a whole object into `into`, which drops its contents and keeps its capacity. Returns its ETag, if it has one.

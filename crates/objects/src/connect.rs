@@ -1,4 +1,4 @@
-//! The HTTP client of a place: that of `object_store`, whose options say nothing about redirects.
+//! The HTTP client of a place: that of `object_store`, whose options say nothing about redirects and whose lists lose keys.
 
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -14,9 +14,10 @@ use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::tls::Certificate;
-use reqwest::{NoProxy, Proxy, StatusCode, redirect};
+use reqwest::{Method, NoProxy, Proxy, StatusCode, redirect};
 
 use crate::aws::is_region;
+use crate::keys;
 
 /// What happens to an answer that names another address.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +81,7 @@ impl HttpConnector for Redirects {
     }
 }
 
-/// A client that answers a redirect with an error.
+/// A client that answers a redirect with an error, and a list with encoded keys.
 #[derive(Debug)]
 struct Direct(HttpClient);
 
@@ -94,12 +95,19 @@ impl HttpService for Direct {
         Self: 'b,
     {
         Box::pin(async move {
+            let is_list = request.method() == Method::GET && request.uri().query().is_some_and(keys::is_list);
             let answer = self.0.execute(request).await?;
-            match Redirected::of(answer.status(), answer.headers()) {
+            if let Some(redirected) = Redirected::of(answer.status(), answer.headers()) {
                 // An error of this kind is not tried again.
-                Some(redirected) => Err(HttpError::new(HttpErrorKind::Unknown, redirected)),
-                None => Ok(answer),
+                return Err(HttpError::new(HttpErrorKind::Unknown, redirected));
             }
+            if !is_list || !answer.status().is_success() {
+                return Ok(answer);
+            }
+            let (head, page) = answer.into_parts();
+            let page = page.bytes().await?;
+            let page = keys::encoded(&String::from_utf8_lossy(&page));
+            Ok(HttpResponse::from_parts(head, page.into()))
         })
     }
 }

@@ -1,13 +1,21 @@
 //! Data sets in buckets: what `stokehold-storage` asks, answered.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use stokehold_storage::{Buckets, Fetch, Place, StorageError, open_buckets_with};
 
-use crate::{Bucket, Location, Object, ObjectError};
+use crate::{Bucket, LeftOut, Listed, Location, ObjectError};
+
+/// Whom to tell what is left out of a place.
+static TELL: OnceLock<fn(&str)> = OnceLock::new();
 
 /// Lets everything of this process that opens data sets, images or lists of `stokehold-storage` open those in buckets, too.
-pub fn register() {
+///
+/// `tell` gets a sentence for each of the first objects that a list leaves out, because no file can have their names. The
+/// first call counts.
+pub fn register(tell: fn(&str)) {
+    TELL.get_or_init(|| tell);
     open_buckets_with(&Opener);
 }
 
@@ -33,8 +41,14 @@ impl Place for Bucket {
         self.location().to_string()
     }
 
-    fn list(&self) -> Result<Vec<Object>, StorageError> {
-        Ok(Self::list(self)?)
+    fn list(&self) -> Result<Listed, StorageError> {
+        let listed = Self::list(self)?;
+        if let Some(tell) = TELL.get() {
+            let told = LeftOut::told(&listed.left_out);
+            told.iter()
+                .for_each(|text| tell(&format!("{}: {text}", self.location())));
+        }
+        Ok(listed)
     }
 
     fn fetch(

@@ -30,7 +30,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! let bucket = stokehold_objects::Bucket::open(folder.path().to_str().unwrap())?;
 //! bucket.put("a/b.txt", b"hello".to_vec())?;
-//! let objects = bucket.list()?;
+//! let objects = bucket.list()?.objects;
 //! assert_eq!((objects[0].key.as_str(), objects[0].size), ("a/b.txt", 5));
 //! let mut bytes = Vec::new();
 //! bucket.fetch("a/b.txt", &mut bytes)?;
@@ -45,6 +45,7 @@ mod copy;
 mod data;
 mod error;
 mod guarded;
+mod keys;
 mod location;
 mod options;
 mod runtime;
@@ -60,7 +61,7 @@ pub use guarded::Version;
 pub use location::{Location, Scheme};
 pub use options::Options;
 pub use service::{Answer, Api, Service, Unanswered};
-pub use stokehold_storage::Object;
+pub use stokehold_storage::{LeftOut, Listed, Object};
 pub use upload::Upload;
 
 /// The examples of README.md, as tests.

@@ -9,8 +9,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,9 +45,31 @@ pub struct Faults {
     pub silent: AtomicU64,
     /// The number of requests received, of any kind.
     pub requests: AtomicU64,
+    /// Keys, and sizes in bytes, of objects that lists have besides the folder's: those that no file can be. They cannot be
+    /// fetched.
+    pub listed: Mutex<Vec<(String, u64)>>,
 }
 
 impl Faults {
+    /// The elements of a list for a query's prefix.
+    fn elements(&self, query: &str) -> String {
+        let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix="));
+        let prefix = prefix.unwrap_or_default().replace("%2F", "/");
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let with_prefix = listed.iter().filter(|(key, _)| key.starts_with(&prefix));
+        let element = |(key, size): &(String, u64)| {
+            let key: String = key
+                .chars()
+                .map(|letter| format!("&#{};", u32::from(letter)))
+                .collect();
+            format!(
+                "<Contents><Key>{key}</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified>\
+                 <ETag>&quot;0&quot;</ETag><Size>{size}</Size></Contents>"
+            )
+        };
+        with_prefix.map(element).collect()
+    }
+
     fn take(count: &AtomicU64) -> bool {
         count
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
@@ -165,6 +187,11 @@ async fn answer(
     // A list is a GET of the bucket; an object's path has a key after it.
     let of_object =
         request.method() == hyper::Method::GET && request.uri().path().trim_matches('/').contains('/');
+    let of_list = request
+        .uri()
+        .query()
+        .filter(|query| query.contains("list-type=2"));
+    let listed = of_list.map(|query| faults.elements(query)).unwrap_or_default();
     let request = request.map(s3s::Body::from);
     let response = match service.call(request).await {
         Ok(response) => response,
@@ -176,6 +203,19 @@ async fn answer(
             ));
         }
     };
+    if !listed.is_empty() {
+        let (mut head, body) = response.into_parts();
+        let page = body
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let end = "</ListBucketResult>";
+        let page = String::from_utf8_lossy(&page).replace(end, &format!("{listed}{end}"));
+        head.headers.remove(hyper::header::CONTENT_LENGTH);
+        let body = Full::new(Bytes::from(page)).map_err(|never| match never {});
+        return Ok(Response::from_parts(head, body.boxed_unsync()));
+    }
     if of_object && Faults::take(&faults.truncated) {
         let (head, body) = response.into_parts();
         let bytes = body

@@ -53,7 +53,7 @@ impl Remote {
     /// # Errors
     /// The list cannot be fetched, or is empty.
     pub fn list(place: Box<dyn Place>) -> Result<Self, StorageError> {
-        let objects = place.list()?;
+        let objects = place.list()?.objects;
         let uri = PathBuf::from(place.uri().trim_end_matches('/'));
         if objects.is_empty() {
             return Err(StorageError::Missing { path: uri });

@@ -1,6 +1,7 @@
 //! What storage asks of buckets. Whoever implements it tells [`open_buckets_with`] once, so this crate has no HTTP client, no TLS and
 //! no C code; `stokehold_objects::register` does.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -42,16 +43,120 @@ impl Object {
     }
 }
 
+/// What is below a place.
+///
+/// A key is any text, and a file is not: whoever reads objects as files takes [`objects`](Self::objects).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The objects that can be files, sorted by the bytes of their keys. None lies below another.
+    pub objects: Vec<Object>,
+    /// Empty objects that stand for folders: consoles and mounted buckets make them.
+    pub markers: Vec<Object>,
+    /// All others.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// An object that cannot be a file. Its `Display` is a sentence with its key and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The object.
+    pub object: Object,
+    /// Why it cannot be a file.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is left out: {}", self.object.key, self.reason)
+    }
+}
+
+impl LeftOut {
+    /// The reason of an object that has the name of a folder which others lie below.
+    pub const FOLDER: &str = "other objects lie below a folder of its name";
+
+    /// The most that are told of one place.
+    const TOLD: usize = 10;
+
+    /// A sentence for each of the first few, and one for the number of the others.
+    pub fn told(all: &[Self]) -> Vec<String> {
+        let mut told: Vec<String> = all.iter().take(Self::TOLD).map(Self::to_string).collect();
+        if all.len() > Self::TOLD {
+            told.push(format!("{} more are left out", all.len() - Self::TOLD));
+        }
+        told
+    }
+}
+
+impl Listed {
+    /// Sorts what a server listed into files, folders and the rest.
+    pub fn of(mut all: Vec<Object>) -> Self {
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut listed = Self::default();
+        for object in all {
+            match no_file(&object.key) {
+                _ if object.size == 0 && (object.key.is_empty() || object.key.ends_with('/')) => {
+                    listed.markers.push(object);
+                }
+                Some(reason) => listed.left_out.push(LeftOut { object, reason }),
+                None => listed.objects.push(object),
+            }
+        }
+        let is_folder: Vec<bool> = listed.objects.iter().map(|file| listed.is_folder(file)).collect();
+        let mut is_folder = is_folder.into_iter();
+        let folders = listed.objects.extract_if(.., |_| is_folder.next() == Some(true));
+        for object in folders.collect::<Vec<_>>() {
+            match object.size {
+                0 => listed.markers.push(object),
+                _ => listed.left_out.push(LeftOut {
+                    object,
+                    reason: LeftOut::FOLDER,
+                }),
+            }
+        }
+        listed
+    }
+
+    /// Whether other objects lie below a folder of an object's name, or mark one in place of an empty object.
+    fn is_folder(&self, object: &Object) -> bool {
+        let folder = format!("{}/", object.key);
+        let has_below = |among: &[Object]| {
+            let first = among.partition_point(|object| object.key < folder);
+            among
+                .get(first)
+                .is_some_and(|object| object.key.starts_with(&folder))
+        };
+        has_below(&self.objects) || (object.size == 0 && has_below(&self.markers))
+    }
+}
+
+/// Why no file can have a key as its path, if so.
+fn no_file(key: &str) -> Option<&'static str> {
+    /// The bytes of a name in the file systems of Linux.
+    const LONGEST: usize = 255;
+    let of_name = |name: &str| match name {
+        "" => Some("one of its folders has no name"),
+        "." | ".." => Some("one of its folders is called . or .."),
+        name if name.len() > LONGEST => Some("a name in it has more than 255 bytes"),
+        _ => None,
+    };
+    match key {
+        key if key.chars().any(|letter| letter.is_ascii_control()) => Some("it has a control character"),
+        key if key.is_empty() || key.ends_with('/') => Some("it has the name of a folder, and is not empty"),
+        key => key.split('/').find_map(of_name),
+    }
+}
+
 /// An opened place in a bucket.
 pub trait Place: Send + Sync {
     /// Its URI.
     fn uri(&self) -> String;
 
-    /// Every object below the place, sorted by the bytes of its key.
+    /// Everything below the place.
     ///
     /// # Errors
     /// The server's error.
-    fn list(&self) -> Result<Vec<Object>, StorageError>;
+    fn list(&self) -> Result<Listed, StorageError>;
 
     /// Fetches an object, or a range of it, into `into`, which drops its contents. Returns the ETag of a whole object, if it
     /// has one.

@@ -49,7 +49,7 @@ mod source;
 
 pub use besides::{Besides, differences};
 pub use bucket::BucketFolder;
-pub use buckets::{Buckets, Fetch, Object, Place, open_buckets_with};
+pub use buckets::{Buckets, Fetch, LeftOut, Listed, Object, Place, open_buckets_with};
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample, is_image_name};

@@ -350,8 +350,9 @@ impl Adding {
                 names
             }
             Place::Remote(uri) => {
-                let objects = Bucket::open(uri)?.list()?;
-                objects.into_iter().map(|object| object.key).collect()
+                // As for images, whoever registered buckets is told what is left out.
+                let listed = stokehold_storage::Place::list(&Bucket::open(uri)?)?;
+                listed.objects.into_iter().map(|object| object.key).collect()
             }
         };
         names.retain(|name| name.ends_with(LINES));

@@ -126,7 +126,7 @@ enum Found {
 
 impl Fetched {
     fn update(&self, stop: &AtomicBool) -> Result<Found, Box<dyn Error>> {
-        let mut objects = self.bucket.list()?;
+        let mut objects = self.bucket.list()?.objects;
         objects.retain(|object| elsewhere::is_of_recording(&object.key));
         // The facts about a recording alone are none.
         if objects.iter().all(|object| object.key.ends_with(About::FILE)) {

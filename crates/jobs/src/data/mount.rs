@@ -99,7 +99,12 @@ pub(crate) struct Mounts {
 impl Mounts {
     /// Mounts the channels of mode `FastFile` and `Cache` for all instances, whose data folders are given. A
     /// replicated channel is mounted once, for the first instance; the others have links to it.
-    pub fn new(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result<Self, JobError> {
+    pub fn new(
+        job: &Job,
+        folders: &[PathBuf],
+        say: &dyn Fn(&str),
+        stop: &AtomicBool,
+    ) -> Result<Self, JobError> {
         let complaints = Arc::new(Complaints::default());
         let (mut all, mut listed) = (Vec::new(), BTreeMap::new());
         for (name, channel) in &job.channels {
@@ -116,7 +121,7 @@ impl Mounts {
                     link(&folders[0].join(name), &folder)?;
                     continue;
                 }
-                let found = Objects::unless(stop, job, channel, rank).map_err(failed)?;
+                let found = Objects::unless(stop, job, (name, channel), rank, say).map_err(failed)?;
                 std::fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
                 let kept = match channel.mode() {
                     Mode::Cache => Some(kept(job)?),
@@ -124,7 +129,8 @@ impl Mounts {
                 };
                 let is_lower = writes::is_written_back(channel);
                 if is_lower {
-                    listed.insert(name.clone(), found.objects.clone());
+                    let all = found.objects.iter().chain(&found.folders).cloned();
+                    listed.insert(name.clone(), all.collect());
                 }
                 let mount = Mount::new(found, kept, &folder, (name, is_lower), &complaints);
                 all.push(mount.map_err(failed)?);
@@ -231,14 +237,6 @@ impl Mount {
     ) -> Result<Self, ObjectError> {
         let uri = found.bucket.location().to_string();
         let tree = Tree::new(&found.objects);
-        if let Some(hidden) = tree.hidden.first() {
-            complaints.add(format!(
-                "channel {channel}: {} objects are not shown, because others lie below a folder of the same name; the first is \
-                 {}",
-                tree.hidden.len(),
-                found.bucket.location().uri(hidden)
-            ));
-        }
         let tape = Tape::new(found.bucket, found.objects, kept);
         let view = View::new(
             tree,
@@ -317,6 +315,8 @@ mod tests {
         let found = Objects {
             bucket,
             objects: Vec::new(),
+            folders: Vec::new(),
+            left_out: Vec::new(),
         };
         let missing = folder.path().join("missing");
         let error = Mount::new(found, None, &missing, ("train", false), &Arc::default())

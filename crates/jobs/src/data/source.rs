@@ -46,7 +46,7 @@ pub(crate) fn bring(job: &Job, source: &Path, folder: &Path, stop: &AtomicBool) 
 fn fetch_folder(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<(), ObjectError> {
     let bucket = open(job, uri)?;
     let listing = bucket.clone();
-    let objects = ask(uri, stop, move || listing.list())?;
+    let objects = ask(uri, stop, move || listing.list())?.objects;
     if objects.is_empty() {
         return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
     }

@@ -169,7 +169,11 @@ impl Runner<'_> {
     }
 
     /// Opens the data for the pipes of every instance, and makes the first pipes.
-    pub(super) fn pipes(&self, instances: &[Instance]) -> Result<Vec<(usize, String, Flow)>, JobError> {
+    pub(super) fn pipes(
+        &self,
+        instances: &[Instance],
+        say: &dyn Fn(&str),
+    ) -> Result<Vec<(usize, String, Flow)>, JobError> {
         let mut piped = Vec::new();
         for instance in instances {
             for (name, channel) in self
@@ -182,8 +186,8 @@ impl Runner<'_> {
                     channel: name.clone(),
                     source,
                 };
-                let flow =
-                    Flow::unless(self.cuts.halt(), self.job, channel, instance.rank).map_err(failed)?;
+                let flow = Flow::unless(self.cuts.halt(), self.job, (name, channel), instance.rank, say);
+                let flow = flow.map_err(failed)?;
                 let data = instance.data();
                 pipe::make_first(&data, name).map_err(JobError::io(&data))?;
                 piped.push((instance.rank, name.clone(), flow));

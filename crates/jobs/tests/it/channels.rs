@@ -464,3 +464,84 @@ fn an_augmented_manifest_that_is_wrong_names_the_line() {
             .contains("channel train: s3://bucket/train/77.txt")
     );
 }
+
+/// What a console, a mounted bucket or a mistake of a program leaves at a place.
+fn odd(server: &Server) {
+    let odd = [
+        ("train/", 0),
+        ("train/below/", 0),
+        ("train/new/", 0),
+        ("train/below//1.txt", 9),
+        ("train/../2.txt", 9),
+        ("train/below/tab\t.txt", 9),
+    ];
+    *server.faults().listed.lock().unwrap() = odd.map(|(key, size)| (key.to_owned(), size)).to_vec();
+}
+
+#[test]
+fn folders_are_no_objects_and_keys_that_no_file_can_have_are_named_in_each_mode() {
+    let bench = Bench::new();
+    let server = served(&bench);
+    odd(&server);
+    let mut modes = vec!["File", "Pipe"];
+    if stokehold_untested::needs::can_mount() {
+        modes.extend(["FastFile", "Cache"]);
+    }
+    for mode in modes {
+        let script = match mode {
+            "Pipe" => "cat ${SM_CHANNEL_TRAIN}_0 | wc -c",
+            _ => {
+                "cd $SM_CHANNEL_TRAIN; find . -type f | wc -l; find . -type d | wc -l; cat *.txt */*.txt | wc -c"
+            }
+        };
+        let channel = format!("s3://bucket/train,mode={mode}");
+        let mut job = with(&bench, &server, script, &channel);
+        job.cache_dir = Some(bench.dir.path().join("cache"));
+        let record = bench.run(&job);
+        assert_eq!(record.status, Status::Completed, "{mode}: {record:?}");
+        let printed = bench.printed();
+        let bytes: usize = (0..10).map(|i| text(i).len()).sum();
+        let seen: Vec<&str> = printed
+            .iter()
+            .filter_map(|line| line.strip_prefix("algo-1 out "))
+            .collect();
+        match mode {
+            "Pipe" => assert_eq!(seen, [bytes.to_string()]),
+            _ => assert_eq!(
+                seen,
+                ["10".to_owned(), "2".to_owned(), bytes.to_string()],
+                "{mode}"
+            ),
+        }
+        for says in [
+            "\"../2.txt\" is left out: one of its folders is called . or ..",
+            "\"below//1.txt\" is left out: one of its folders has no name",
+            "\"below/tab\\t.txt\" is left out: it has a control character",
+        ] {
+            let line = format!("stokehold err channel train: s3://bucket/train: {says}");
+            assert!(printed.contains(&line), "{mode}: {printed:?}");
+        }
+        assert!(
+            !printed.iter().any(|line| line.contains("train/new")),
+            "{printed:?}"
+        );
+    }
+    let wrapped = piped(&bench, &server, 1, "s3://bucket/train,mode=Pipe,wrapper=RecordIO");
+    assert_eq!(records(&wrapped[0]).len(), 10);
+}
+
+#[test]
+fn a_checkpoints_place_with_folders_of_a_console_is_brought() {
+    let bench = Bench::new();
+    let server = served(&bench);
+    odd(&server);
+    let mut job = bench.job("run.sh", "cd $SM_CHECKPOINT_DIR; find . -type f | wc -l");
+    job.environment.extend(server.settings());
+    job.checkpoints = Some("s3://bucket/train".to_owned());
+    let record = bench.run(&job);
+    assert_eq!(record.status, Status::Completed, "{record:?}");
+    let printed = bench.printed();
+    assert!(printed.contains(&"algo-1 out 10".to_owned()), "{printed:?}");
+    let says = "checkpoints: s3://bucket/train: \"below//1.txt\" is left out";
+    assert!(printed.iter().any(|line| line.contains(says)), "{printed:?}");
+}

@@ -49,7 +49,7 @@ fn assert_same(there: &Dataset, here: &Dataset) {
 
 #[test]
 fn a_process_that_registers_buckets_opens_uris() {
-    stokehold_objects::register();
+    stokehold_objects::register(|_| {});
     let error = Dataset::open("ftp://host/set", None, 7).unwrap_err();
     assert!(error.to_string().contains("ftp:// is not known"), "{error}");
     assert!(

@@ -49,7 +49,7 @@ fn moto_agrees() {
             .unwrap();
     }
     moto.open("s3://photos/settled").put("x", vec![1]).unwrap();
-    let objects = bucket.list().unwrap();
+    let objects = bucket.list().unwrap().objects;
     assert_eq!(
         objects.len(),
         35,

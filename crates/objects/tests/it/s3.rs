@@ -57,7 +57,7 @@ fn lists_over_pages_and_fetches_what_was_put() {
     // Outside of the prefix, also when its name begins like it.
     let outside = open(&place.server, "s3://photos/settled", Options::default()).unwrap();
     outside.put("x", vec![1]).unwrap();
-    let objects = place.bucket.list().unwrap();
+    let objects = place.bucket.list().unwrap().objects;
     assert_eq!(objects.len(), 1100);
     assert!(objects.is_sorted_by(|a, b| a.key < b.key));
     assert_eq!(
@@ -79,7 +79,7 @@ fn lists_over_pages_and_fetches_what_was_put() {
             .cause,
         Cause::NotFound
     );
-    assert_eq!(place.bucket.list().unwrap().len(), 1099);
+    assert_eq!(place.bucket.list().unwrap().objects.len(), 1099);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn copies_go_on_where_they_were() {
             .put(&format!("a/{number}.bin"), contents(number, 10_000 + number))
             .unwrap();
     }
-    let objects = place.bucket.list().unwrap();
+    let objects = place.bucket.list().unwrap().objects;
     let into = tempfile::tempdir().unwrap();
     let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let copied = place.bucket.copy(&objects, into.path(), &done, &stop).unwrap();
@@ -162,7 +162,7 @@ fn copies_go_on_where_they_were() {
 fn an_object_that_changed_behind_the_list_is_told() {
     let place = place();
     place.bucket.put("k", contents(1, 100)).unwrap();
-    let objects = place.bucket.list().unwrap();
+    let objects = place.bucket.list().unwrap().objects;
     place.bucket.put("k", contents(1, 90)).unwrap();
     let into = tempfile::tempdir().unwrap();
     let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -183,7 +183,7 @@ fn a_place_that_is_not_there() {
         .unwrap_err();
     assert_eq!(error.cause, Cause::NotFound, "{error}");
     let empty = open(&place.server, "s3://photos/nothing", Options::default()).unwrap();
-    assert!(empty.list().unwrap().is_empty());
+    assert!(empty.list().unwrap().objects.is_empty());
     let error = Bucket::open("/no/such/folder").unwrap_err();
     assert_eq!(error.cause, Cause::NotFound);
 
@@ -232,6 +232,7 @@ fn an_upload_appears_whole_or_not_at_all() {
             .bucket
             .list()
             .unwrap()
+            .objects
             .into_iter()
             .map(|object| object.key)
             .collect();
@@ -325,4 +326,65 @@ fn an_upload_of_any_size_appears_only_in_place_of_what_was_expected() {
         }
         assert!(bucket.look_up("nothing").unwrap().is_none());
     }
+}
+
+#[test]
+fn a_key_that_no_file_can_have_is_left_out_and_the_others_are_read() {
+    let place = place();
+    for key in ["a b/1.jpg", "a/ é+%&.jpg", "a/2.jpg "] {
+        place.bucket.put(key, key.as_bytes().to_vec()).unwrap();
+    }
+    let odd = [
+        ("set/", 0),
+        ("set/a/", 0),
+        ("set/new/", 0),
+        ("set/a", 7),
+        ("set//b.jpg", 1),
+        ("set/a/../b.jpg", 1),
+        ("set/a/tab\t.jpg", 1),
+        ("set/a/nul\0.jpg", 1),
+        ("settled//x", 1),
+    ];
+    *place.server.faults().listed.lock().unwrap() = odd.map(|(key, size)| (key.to_owned(), size)).to_vec();
+    let listed = place.bucket.list().unwrap();
+    let mut bytes = Vec::new();
+    for (object, key) in listed
+        .objects
+        .iter()
+        .zip(["a b/1.jpg", "a/ é+%&.jpg", "a/2.jpg "])
+    {
+        assert_eq!(object.key, key);
+        place.bucket.fetch(&object.key, &mut bytes).unwrap();
+        assert_eq!(bytes, key.as_bytes());
+    }
+    assert_eq!(listed.objects.len(), 3);
+    assert_eq!(listed.markers.len(), 3, "{:?}", listed.markers);
+    let left: Vec<&str> = listed
+        .left_out
+        .iter()
+        .map(|left| left.object.key.as_str())
+        .collect();
+    assert_eq!(left, ["/b.jpg", "a/../b.jpg", "a/nul\0.jpg", "a/tab\t.jpg", "a"]);
+}
+
+#[test]
+fn a_file_that_no_key_can_name_is_left_out() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let names: [&[u8]; 4] = [b"a.jpg", b"tab\t.jpg", b"no-utf8\xff.jpg", b"z.jpg"];
+    for name in names {
+        std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+    }
+    let bucket = Bucket::open(folder.path().to_str().unwrap()).unwrap();
+    let listed = bucket.list().unwrap();
+    let keys: Vec<&str> = listed.objects.iter().map(|object| object.key.as_str()).collect();
+    assert_eq!(keys, ["a.jpg", "z.jpg"]);
+    let left: Vec<String> = listed.left_out.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        left,
+        [
+            "\"tab\\t.jpg\" is left out: it has a control character",
+            "\"no-utf8%FF.jpg\" is left out: it is not UTF-8"
+        ]
+    );
 }

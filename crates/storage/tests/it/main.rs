@@ -5,6 +5,7 @@ mod dataset;
 mod folder;
 mod layouts;
 mod list;
+mod listed;
 mod pairs;
 mod set;
 mod shards;

@@ -50,7 +50,7 @@ impl Place {
         let mut files = Vec::new();
         if is_shards {
             let bucket = Bucket::open(uri)?;
-            let objects = bucket.list()?;
+            let objects = bucket.list()?.objects;
             all_bytes = objects.iter().map(|object| object.size).sum();
             if !is_remote {
                 files.extend(objects.iter().map(|object| Path::new(uri).join(&object.key)));

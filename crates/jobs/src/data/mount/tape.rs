@@ -428,7 +428,7 @@ mod tests {
 
     fn local(folder: &Path) -> Arc<Tape> {
         let bucket = Bucket::open(folder.to_str().unwrap()).unwrap();
-        let objects = bucket.list().unwrap();
+        let objects = bucket.list().unwrap().objects;
         Tape::new(bucket, objects, None)
     }
 
@@ -442,7 +442,7 @@ mod tests {
             ..Options::default()
         };
         let bucket = Bucket::with_options("s3://bucket", options).unwrap();
-        let objects = bucket.list().unwrap();
+        let objects = bucket.list().unwrap().objects;
         (server, folder, Tape::new(bucket, objects, None))
     }
 

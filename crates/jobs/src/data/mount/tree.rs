@@ -13,9 +13,6 @@ pub const ROOT: u64 = 1;
 /// others. What keeps something by a file's number, as the cache of images does, finds it again.
 pub struct Tree {
     nodes: HashMap<u64, Node>,
-    /// Keys of objects that are not shown because a folder has the same name. Empty ones, usually folder
-    /// markers, are not listed here.
-    pub hidden: Vec<String>,
 }
 
 /// A folder or a file.
@@ -30,26 +27,17 @@ pub enum Node {
 }
 
 impl Tree {
-    /// The tree of a list of objects.
+    /// The tree of a list of objects, of which none lies below another.
     pub fn new(objects: &[Object]) -> Self {
         let mut growing = Growing {
             nodes: HashMap::new(),
             numbers: HashMap::new(),
         };
         growing.nodes.insert(ROOT, growing.empty(ROOT));
-        // Folders first, so that they win.
-        for object in objects {
-            if let Some((folders, _)) = object.key.rsplit_once('/') {
-                growing.folder(folders);
-            }
-        }
-        let mut hidden = Vec::new();
         for (number, object) in objects.iter().enumerate() {
             let (folder, name) = object.key.rsplit_once('/').unwrap_or(("", &object.key));
             let folder = growing.folder(folder);
-            if growing.add(folder, name, Node::File(number)).is_none() && object.size > 0 {
-                hidden.push(object.key.clone());
-            }
+            growing.add(folder, name, Node::File(number));
         }
         let mut nodes = growing.nodes;
         for node in nodes.values_mut() {
@@ -57,7 +45,7 @@ impl Tree {
                 children.sort_unstable();
             }
         }
-        Self { nodes, hidden }
+        Self { nodes }
     }
 
     pub fn find(&self, folder: u64, name: &str) -> Option<u64> {
@@ -171,16 +159,5 @@ mod tests {
         ));
         assert!(matches!(tree.node(b), Some(Node::Folder { parent, .. }) if *parent == a));
         assert!(tree.find(ROOT, "2").is_none() && tree.node(0).is_none() && tree.node(99).is_none());
-    }
-
-    #[test]
-    fn a_folder_hides_an_object_of_its_name() {
-        let tree = tree(&[("a", 0), ("a/1", 1), ("b", 5), ("b/c/1", 1)]);
-        assert_eq!(names(&tree, ROOT), ["a", "b"]);
-        assert_eq!(tree.hidden, ["b"]);
-        assert!(matches!(
-            tree.node(tree.find(ROOT, "b").unwrap()),
-            Some(Node::Folder { .. })
-        ));
     }
 }
