@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stokehold_s3_server::Server;
 use stokehold_untested::needs::{can_mount, has};
+use stokehold_untested::skip;
 use tempfile::TempDir;
 
 /// A folder with sources and jobs of its own.
@@ -797,4 +798,35 @@ fn rules_act_while_a_job_runs() {
     let (code, _, said) = jobs.job(&["run", "bad.toml"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("'explode' is neither log nor stop"), "{said}");
+}
+
+/// On a disk of a few hundred kilobytes, in a mount namespace of this test's own.
+#[test]
+fn a_job_whose_disk_ran_full_says_so_afterwards() {
+    let jobs = Jobs::new();
+    fs::create_dir(jobs.path("jobs")).unwrap();
+    jobs.write("run.sh", "cat /dev/zero > $SM_MODEL_DIR/x; exit 0");
+    let script = format!(
+        "mount -t tmpfs -o size=400k none jobs && {0} job run --entry-point run.sh --name full --no-opt-ml --no-profile; {0} job list; \
+         rm -r jobs/full/algo-1/model; {0} job list",
+        env!("CARGO_BIN_EXE_stokehold")
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c", &script]);
+    let (_, out, err) = ended(
+        command
+            .env("STOKEHOLD_JOBS", jobs.path("jobs"))
+            .current_dir(jobs.dir.path()),
+    );
+    if err.contains("unshare failed") || err.contains("mount:") {
+        return skip("this machine does not permit namespaces with mounts");
+    }
+    let told = |text: &str| text.contains("full") && text.contains("Failed") && !text.contains("died");
+    assert!(told(&out), "{out} {err}");
+    let (code, shown, _) = jobs.job(&["list"]);
+    assert_eq!(
+        (code, shown.contains("Failed")),
+        (Some(0), false),
+        "the disk went with the namespace"
+    );
 }

@@ -106,7 +106,8 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(News<'_>) + Sync)) ->
         let ended = work.join();
         runner.cuts.finish();
         ended.unwrap_or_else(|panic| resume_unwind(panic))
-    })?;
+    })
+    .inspect_err(|error| folder.give_up(error))?;
     let record = runner
         .record
         .into_inner()

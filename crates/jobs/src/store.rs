@@ -347,7 +347,7 @@ impl Store {
                 "job {name} was completed; there is nothing to resume"
             )));
         }
-        for wish in ["stop", "interrupt"] {
+        for wish in ["stop", "interrupt", folder::GAVE_UP] {
             let wish = folder.file(wish);
             if wish.exists() {
                 fs::remove_file(&wish).map_err(JobError::io(&wish))?;
@@ -412,7 +412,7 @@ impl Store {
         let is_new = record.runner.is_none() && now() - record.created < PATIENCE.as_secs_f64();
         if record.slurm.is_none() && !is_new && !lock::is_held(&lock).map_err(JobError::io(&lock))? {
             record.runner_died = true;
-            record.fail(&format!("{RUNNER_DIED} while it was {:?}", record.secondary));
+            record.fail(&folder.end_of_runner(&record));
         }
         Ok(record)
     }
@@ -469,21 +469,24 @@ impl Store {
             process.end_group();
         }
         record.metrics = folder.metrics();
-        let during = record.secondary;
+        let reason = folder.end_of_runner(&record);
         let left = match mount::clear(&folder.0) {
             Ok(_) => String::new(),
             Err(error) => format!("; its mounted channels are still there: {error}"),
         };
         record.runner_died = true;
-        record.fail(&format!("{RUNNER_DIED} while it was {during:?}{left}"));
+        record.fail(&format!("{reason}{left}"));
         // It ended then, whenever the state is read.
         if let ([.., before, end], Some(last)) = (record.transitions.as_mut_slice(), folder.last_sign()) {
             end.start = last.max(before.start);
         }
         let end = record.transitions.last().map(|transition| transition.start);
         record.training_ended = record.training_started.and(end);
-        folder.write(&record)?;
-        Ok(record)
+        match folder.write(&record) {
+            // It is the same at the next look.
+            Err(error) if !error.is_disk_full() => Err(error),
+            _ => Ok(record),
+        }
     }
 
     /// Where a job is by Slurm, which is asked of a job that is alive no more often than every [`ASK`].

@@ -457,6 +457,11 @@ impl Tuner<'_> {
         let has_reported = !history.trials[trial].reports.is_empty();
         let ended = match (running.broken, record) {
             (Some(reason), _) => self.study.tell_failed(trial, &reason),
+            // The values are not at fault, and the next trial would fail in the same way.
+            (None, Err(error)) if error.is_disk_full() => {
+                self.study.give_back(trial)?;
+                return Err(error.into());
+            }
             (None, Err(error)) => self.study.tell_failed(trial, &error.to_string()),
             (None, Ok(record)) => match record.status {
                 Status::Completed if has_reported => self.study.tell(trial, None),
@@ -474,6 +479,14 @@ impl Tuner<'_> {
                 Status::Stopped if !is_interrupted => self.study.tell_stopped(trial),
                 Status::Stopped => {
                     return self.study.give_back(trial);
+                }
+                // The script had succeeded, and there was no room to pack its results.
+                Status::Failed
+                    if has_reported
+                        && record.exit_code == Some(0)
+                        && record.failure_reason.as_deref().is_some_and(is_of_full_disk) =>
+                {
+                    self.study.tell(trial, None)
                 }
                 Status::Failed | Status::InProgress | Status::Stopping => {
                     let reason = record
@@ -528,6 +541,11 @@ enum Found {
 /// Whether a stopped job is to continue: it did not reach a time limit.
 fn is_to_go_on(stopped: Secondary) -> bool {
     matches!(stopped, Secondary::Stopped | Secondary::Interrupted)
+}
+
+/// Whether the system's words for a full disk are in a reason.
+fn is_of_full_disk(reason: &str) -> bool {
+    reason.contains("No space left on device")
 }
 
 fn has_checkpoints(store: &Store, trial: usize) -> bool {

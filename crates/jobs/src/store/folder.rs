@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
+use stokehold_base::there::if_there;
 use stokehold_base::{lock, regular, whole};
 
+use super::record::RUNNER_DIED;
 use super::{FinalMetric, Record};
 use crate::slurm::Submitted;
 use crate::{Job, JobError};
@@ -85,6 +87,30 @@ impl Folder {
         last.into_values().collect()
     }
 
+    /// Keeps why the runner ends without a final state. On a full disk the file is there and empty.
+    pub fn give_up(&self, error: &JobError) {
+        let path = self.file(GAVE_UP);
+        let kept = if_there(fs::remove_file(&path))
+            .and_then(|_| File::create_new(&path))
+            .and_then(|mut file| file.write_all(error.to_string().as_bytes()));
+        if let Err(error) = kept {
+            tracing::debug!("{}: {error}", path.display());
+        }
+    }
+
+    /// Why a job has no final state and no runner.
+    pub(super) fn end_of_runner(&self, record: &Record) -> String {
+        let during = record.secondary;
+        let Ok(why) = regular::read(&self.file(GAVE_UP)) else {
+            return format!("{RUNNER_DIED} while it was {during:?}");
+        };
+        let why = match why.is_empty() {
+            true => "the disk was full".into(),
+            false => String::from_utf8_lossy(&why),
+        };
+        format!("InternalServerError: the runner of this job gave up while it was {during:?}: {why}")
+    }
+
     pub fn stop_wanted(&self) -> bool {
         self.file("stop").exists()
     }
@@ -117,6 +143,9 @@ impl Folder {
 
 /// The file with the job's number at Slurm.
 pub(super) const SLURM: &str = "slurm.json";
+
+/// The file with the error that kept the runner from writing the state.
+pub(super) const GAVE_UP: &str = "gave-up";
 
 /// The contents of the file `stop` when the script gets no time to end.
 pub(super) const KILL: &[u8] = b"kill";

@@ -293,6 +293,31 @@ fn a_runner_that_is_killed_leaves_the_truth_and_a_job_that_can_be_resumed() {
 }
 
 #[test]
+fn a_runner_that_could_not_write_the_state_has_said_why() {
+    let bench = Bench::new();
+    for (kept, says) in [
+        (
+            "",
+            "the runner of this job gave up while it was Starting: the disk was full",
+        ),
+        (
+            "state.json: read-only",
+            "gave up while it was Starting: state.json: read-only",
+        ),
+    ] {
+        let name = bench.store.create(&bench.job("run.sh", "true")).unwrap();
+        drop(bench.store.claim(&name).unwrap());
+        fs::write(bench.store.path(&name).join("gave-up"), kept).unwrap();
+        for record in [bench.store.look(&name).unwrap(), bench.store.get(&name).unwrap()] {
+            let reason = record.failure_reason.unwrap();
+            assert!(reason.contains(says) && record.runner_died, "{reason}");
+        }
+        let record = bench.run_again(bench.store.resume(&name).unwrap());
+        assert_eq!((record.status, record.failure_reason), (Status::Completed, None));
+    }
+}
+
+#[test]
 fn every_moment_of_a_state_is_readable() {
     let bench = Bench::new();
     let over = AtomicBool::new(false);
