@@ -62,7 +62,7 @@ impl Importances {
             return kept.shares.clone();
         }
         let began = Instant::now();
-        let shares = Insight::of(history).map(|insight| insight.importance());
+        let shares = Insight::of(history).and_then(|insight| insight.importance());
         let mut all = lock();
         all.retain(|kept| kept.key != key);
         all.push_back(Kept {

@@ -24,6 +24,8 @@ pub struct Insight {
     surrogate: Surrogate,
     drawn: Vec<Vec<f64>>,
     best: Vec<f64>,
+    /// Whether there are two different results.
+    varies: bool,
     direction: crate::Direction,
 }
 
@@ -51,6 +53,7 @@ impl Insight {
             (0..observed.points.len()).min_by(|a, b| observed.losses[*a].total_cmp(&observed.losses[*b]))?;
         Some(Self {
             best: observed.points[best].clone(),
+            varies: observed.losses.iter().any(|loss| *loss != observed.losses[0]),
             space,
             surrogate,
             drawn,
@@ -60,26 +63,23 @@ impl Insight {
 
     /// The share of the objective's variance that each parameter explains by itself, 0..=1 (functional ANOVA;
     /// Hutter and others 2014), the largest first. Interactions of parameters explain the rest. The objective
-    /// is taken on the model's scale, so that a few very bad results do not dominate.
-    pub fn importance(&self) -> Vec<(String, f64)> {
+    /// is taken on the model's scale, so that a few very bad results do not dominate. `None` where it does not vary.
+    pub fn importance(&self) -> Option<Vec<(String, f64)>> {
         let all: Vec<f64> = self
             .drawn
             .iter()
             .map(|point| self.surrogate.seen(&self.space, point))
             .collect();
-        let total = variance(&all);
+        // The model of results that are all alike varies by rounding.
+        let total = Some(variance(&all)).filter(|total| self.varies && *total > 0.0)?;
         let share = |j: usize| {
             let averages: Vec<f64> = self.cells(j).iter().map(|at| self.average(j, *at)).collect();
-            if total > 0.0 {
-                (variance(&averages) / total).min(1.0)
-            } else {
-                0.0
-            }
+            (variance(&averages) / total).min(1.0)
         };
         let names = self.space.dims().iter().enumerate();
         let mut shares: Vec<(String, f64)> = names.map(|(j, dim)| (dim.name.clone(), share(j))).collect();
         shares.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        shares
+        Some(shares)
     }
 
     /// The values at which a parameter is evaluated, in the order of its scale; `None` for an unknown or

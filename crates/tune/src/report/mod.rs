@@ -129,7 +129,9 @@ fn header(name: &str, history: &History) -> String {
 }
 
 fn importance(insight: &Insight) -> String {
-    let shares = insight.importance();
+    let Some(shares) = insight.importance() else {
+        return String::new();
+    };
     let alone: f64 = shares.iter().map(|(_, share)| share).sum();
     let mut rows = String::new();
     let together = (1.0 - alone).max(0.0);
@@ -170,7 +172,7 @@ fn slices(history: &History, insight: Option<&Insight>) -> String {
 }
 
 fn contours(history: &History, insight: &Insight) -> String {
-    let shares = insight.importance();
+    let shares = insight.importance().unwrap_or_default();
     let first: Vec<&str> = shares
         .iter()
         .take(PAIRED)

@@ -19,7 +19,7 @@ fn importance_is_the_share_of_the_variance() {
         study.tell(trial.number, Some(3.0 * a + b)).unwrap();
     }
     let insight = Insight::of(study.history()).unwrap();
-    let shares = insight.importance();
+    let shares = insight.importance().unwrap();
     assert_eq!(shares[0].0, "a");
     assert!(
         (shares[0].1 - 0.9).abs() < 0.09 && (shares[1].1 - 0.1).abs() < 0.06 && shares[2].1 < 0.02,
@@ -36,6 +36,19 @@ fn importance_is_the_share_of_the_variance() {
     assert!((contour[24][0] - contour[0][0] - 1.0).abs() < 0.1 && contour[0].len() == slice.len());
     assert_eq!(insight.position("c", &json!("z")), Some(2.0));
     assert!(insight.slice("nobody").is_none());
+}
+
+#[test]
+fn of_results_that_are_all_alike_no_parameter_is_said_to_matter() {
+    let unit = json!({"type": "continuous", "min": 0, "max": 1});
+    let mut spec = Spec::new("loss", parameters(json!({"a": unit, "b": unit})));
+    (spec.strategy, spec.limits.max_jobs) = (Strategy::Random, 12);
+    let mut study = Study::in_memory(spec).unwrap();
+    while let Ask::Trial(trial) = study.ask().unwrap() {
+        study.tell(trial.number, Some(0.3)).unwrap();
+    }
+    let shares = Insight::of(study.history()).and_then(|insight| insight.importance());
+    assert_eq!(shares, None);
 }
 
 /// The best trial has no such parameter, so there is nothing to say about its values.
