@@ -98,8 +98,8 @@ fn a_key_that_no_file_can_have_is_named_and_the_others_are_read() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {text}");
         for says in [
-            "warning: s3://photos/set: \"train/cat//7.jpg\" is left out: one of its folders has no name",
-            "warning: s3://photos/set: \"train/cat/../8.jpg\" is left out: one of its folders is called . or ..",
+            "warning: \"s3://photos/set/train/cat//7.jpg\" is left out: one of its folders has no name",
+            "warning: \"s3://photos/set/train/cat/../8.jpg\" is left out: one of its folders is called . or ..",
         ] {
             assert!(text.contains(says), "{args:?}: {text}");
         }

@@ -134,8 +134,8 @@ impl<'a> Mirror<'a, Checkpoints<'a>> {
         let bucket = open(job, &uri, Options::default().retry)?;
         let listing = bucket.clone();
         let listed = ask(&uri, stop, move || listing.list()).map_err(JobError::Checkpoints)?;
-        for text in LeftOut::told(&listed.left_out) {
-            (self.place.say)(&format!("checkpoints: {uri}: {text}"));
+        for text in LeftOut::told(&listed.left_out, &uri) {
+            (self.place.say)(&format!("checkpoints: {text}"));
         }
         let mut objects = listed.objects;
         objects.retain(|object| object.key != lease::KEY);

@@ -138,8 +138,8 @@ impl Objects {
     }
 
     fn tell(&self, channel: &str, say: &dyn Fn(&str)) {
-        for text in LeftOut::told(&self.left_out) {
-            say(&format!("channel {channel}: {}: {text}", self.bucket.location()));
+        for text in LeftOut::told(&self.left_out, &self.bucket.location().to_string()) {
+            say(&format!("channel {channel}: {text}"));
         }
     }
 

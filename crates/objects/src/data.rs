@@ -44,9 +44,8 @@ impl Place for Bucket {
     fn list(&self) -> Result<Listed, StorageError> {
         let listed = Self::list(self)?;
         if let Some(tell) = TELL.get() {
-            let told = LeftOut::told(&listed.left_out);
-            told.iter()
-                .for_each(|text| tell(&format!("{}: {text}", self.location())));
+            let told = LeftOut::told(&listed.left_out, &self.location().to_string());
+            told.iter().for_each(|text| tell(text));
         }
         Ok(listed)
     }

@@ -78,11 +78,15 @@ impl LeftOut {
     /// The most that are told of one place.
     const TOLD: usize = 10;
 
-    /// A sentence for each of the first few, and one for the number of the others.
-    pub fn told(all: &[Self]) -> Vec<String> {
-        let mut told: Vec<String> = all.iter().take(Self::TOLD).map(Self::to_string).collect();
+    /// A sentence for each of the first few of a place, with its URI, and one for the number of the others.
+    pub fn told(all: &[Self], place: &str) -> Vec<String> {
+        let sentence = |left: &Self| {
+            let uri = format!("{}/{}", place.trim_end_matches('/'), left.object.key);
+            format!("{uri:?} is left out: {}", left.reason)
+        };
+        let mut told: Vec<String> = all.iter().take(Self::TOLD).map(sentence).collect();
         if all.len() > Self::TOLD {
-            told.push(format!("{} more are left out", all.len() - Self::TOLD));
+            told.push(format!("{place}: {} more are left out", all.len() - Self::TOLD));
         }
         told
     }

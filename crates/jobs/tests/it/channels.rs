@@ -514,11 +514,11 @@ fn folders_are_no_objects_and_keys_that_no_file_can_have_are_named_in_each_mode(
             ),
         }
         for says in [
-            "\"../2.txt\" is left out: one of its folders is called . or ..",
-            "\"below//1.txt\" is left out: one of its folders has no name",
-            "\"below/tab\\t.txt\" is left out: it has a control character",
+            "\"s3://bucket/train/../2.txt\" is left out: one of its folders is called . or ..",
+            "\"s3://bucket/train/below//1.txt\" is left out: one of its folders has no name",
+            "\"s3://bucket/train/below/tab\\t.txt\" is left out: it has a control character",
         ] {
-            let line = format!("stokehold err channel train: s3://bucket/train: {says}");
+            let line = format!("stokehold err channel train: {says}");
             assert!(printed.contains(&line), "{mode}: {printed:?}");
         }
         assert!(
@@ -542,6 +542,6 @@ fn a_checkpoints_place_with_folders_of_a_console_is_brought() {
     assert_eq!(record.status, Status::Completed, "{record:?}");
     let printed = bench.printed();
     assert!(printed.contains(&"algo-1 out 10".to_owned()), "{printed:?}");
-    let says = "checkpoints: s3://bucket/train: \"below//1.txt\" is left out";
+    let says = "checkpoints: \"s3://bucket/train/below//1.txt\" is left out";
     assert!(printed.iter().any(|line| line.contains(says)), "{printed:?}");
 }

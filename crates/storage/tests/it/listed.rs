@@ -86,7 +86,11 @@ fn keys_that_no_file_can_have_are_left_out_with_the_reason() {
             "\"a\" is left out: other objects lie below a folder of its name".to_owned(),
         ]
     );
-    let told = LeftOut::told(&vec![listed.left_out[0].clone(); 12]);
+    let told = LeftOut::told(&vec![listed.left_out[3].clone(); 12], "s3://bucket/data");
     assert_eq!(told.len(), 11);
-    assert_eq!(told[10], "2 more are left out");
+    assert_eq!(
+        told[0],
+        "\"s3://bucket/data/b//2.jpg\" is left out: one of its folders has no name"
+    );
+    assert_eq!(told[10], "s3://bucket/data: 2 more are left out");
 }
