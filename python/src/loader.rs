@@ -295,6 +295,12 @@ impl Loader {
         self.core.feed.loader().batches_per_epoch()
     }
 
+    /// Channels, height and width of every image.
+    #[getter]
+    fn shape(&self) -> [usize; 3] {
+        self.core.feed.loader().shape()
+    }
+
     /// Worker threads per epoch.
     #[getter]
     fn num_workers(&self) -> usize {

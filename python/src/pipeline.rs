@@ -11,12 +11,12 @@ use crate::errors::{OptionError, Raise};
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Pipeline {
     pub(crate) operations: Operations,
-    size: (u32, u32),
+    size: Option<(u32, u32)>,
 }
 
 impl Pipeline {
     fn of(operations: Operations) -> PyResult<Self> {
-        let size = operations.check().raise()?;
+        let size = operations.check_before_images().raise()?;
         Ok(Self { operations, size })
     }
 }
@@ -43,11 +43,10 @@ impl Pipeline {
         serde_json::to_string(&self.operations).map_err(|error| OptionError::new_err(error.to_string()))
     }
 
-    /// Height and width of every output image.
+    /// Height and width of every output image; none if it depends on the images.
     #[getter]
-    fn size(&self) -> (u32, u32) {
-        let (width, height) = self.size;
-        (height, width)
+    fn size(&self) -> Option<(u32, u32)> {
+        self.size.map(|(width, height)| (height, width))
     }
 
     /// The steps of one sample with all random values, as JSON.

@@ -66,7 +66,7 @@ def test_presets_and_files_are_pipelines(folder, tmp_path):
     [
         (lambda: [T.RandomHorizontalFlip(2), T.CenterCrop(3), T.ToTensor()], r"operation 1 .*p = 2; allowed: 0 to 1"),
         (lambda: [T.CenterCrop(3)], "does not end in floats"),
-        (lambda: [T.ToTensor()], "different sizes"),
+        (lambda: [T.RandomRotation(9, expand=True), T.ToTensor()], "different sizes"),
         (lambda: [T.CenterCrop(3), T.Normalize(T.MEAN, T.STD)], "works on floats"),
         (lambda: [T.CenterCrop(3), T.ToTensor(), T.RandomVerticalFlip()], "works on bytes"),
         (lambda: [T.CenterCrop(0)], "allowed: 1 to"),

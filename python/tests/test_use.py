@@ -98,6 +98,36 @@ def test_cuda_without_a_gpu(folder):
         stokehold.Loader(folder, CROP, device="cuda:0")
 
 
+def test_images_of_one_size_need_no_resize(folder, tmp_path):
+    for operations, size in [([], (20, 24)), ([T.RandomHorizontalFlip()], (20, 24)), ([T.Resize(40)], (40, 48))]:
+        compose = T.Compose([*operations, T.ToTensor()])
+        assert compose.size is None
+        loader = stokehold.Loader(folder, compose, batch_size=4)
+        assert loader.size == size and tuple(next(iter(loader))[0].shape) == (4, 3, *size)
+    for number in range(3):
+        write_png(tmp_path / "a" / f"{number}.png", picture(number, *((30, 20) if number == 2 else (20, 24))))
+    loader = stokehold.Loader(tmp_path, T.Compose([T.ToTensor()]), batch_size=4)
+    with pytest.raises(stokehold.DataError, match="2.png: it has 20x30 pixels and the first image 24x20.*CenterCrop"):
+        list(loader)
+
+
+def test_what_lies_in_a_folder_and_is_not_read_is_a_warning(tmp_path):
+    for name in ("a/0.png", ".ipynb_checkpoints/0.png"):
+        write_png(tmp_path / name, picture(0))
+    (tmp_path / "a/1.bmp").write_bytes(b"BM")
+    with pytest.warns(UserWarning) as told:
+        stokehold.Loader(tmp_path, CROP)
+    texts = [str(one.message) for one in told]
+    assert "1 file is not read: 1 .bmp (a/1.bmp)" in texts[1] and "ImageFolder takes 1 of them" in texts[1]
+    assert ".ipynb_checkpoints, a hidden folder that Jupyter makes, is class 0 with 1 image" in texts[0]
+    assert all(one.filename == __file__ for one in told)
+    (tmp_path / "flat").mkdir()
+    write_png(tmp_path / "flat/0.png", picture(0))
+    (tmp_path / "flat/metadata.csv").write_text("file_name,label\n0.png,dog\n")
+    with pytest.raises(stokehold.DataError, match="metadata.csv lies there, with the columns file_name, label"):
+        stokehold.Loader(tmp_path / "flat", CROP)
+
+
 def test_one_iteration_at_a_time(folder):
     loader = stokehold.Loader(folder, CROP, batch_size=4)
     first = iter(loader)

@@ -48,7 +48,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = pipeline(args)?;
-    pipeline.check()?;
+    pipeline.check_before_images()?;
     let options = DecodeOptions { exif: args.exif };
     let key = DrawKey {
         seed: args.seed,

@@ -252,7 +252,7 @@ impl BakeOptions {
             let Some(name) = name else { continue };
             let name = name.to_string_lossy();
             let pipeline = Pipeline::named(&name)?;
-            pipeline.check()?;
+            pipeline.check_before_images()?;
             let Head { moves, stays } = pipeline.head();
             for op in moves {
                 note!("{part}: {} is performed once, now", op.name());

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
-use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, LoaderOptions, State};
+use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, LoaderOptions, State, sized};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::Source;
 
@@ -97,7 +97,9 @@ impl DeviceLoader {
         way: ForGpu,
         budget: u64,
     ) -> Result<DeviceLoader, GpuError> {
-        let batcher = Batcher::new(gpu, &pipeline, options.sample_type, budget / 2)?;
+        // The size of a batch may be that of the images.
+        let of_source = sized(pipeline.clone(), &*source, options.decode)?;
+        let batcher = Batcher::new(gpu, &of_source, options.sample_type, budget / 2)?;
         let options = LoaderOptions {
             preparation: Some(Arc::new(way)),
             ..options

@@ -83,7 +83,7 @@ pub use error::LoaderError;
 #[doc(hidden)]
 pub use error::panic_message;
 pub use images::{BatchNumbers, Floats, ImageBuffer};
-pub use loader::{Loader, remaining};
+pub use loader::{Loader, remaining, sized};
 pub use numbered::{NumberedEpoch, WorkerPool};
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use order::Parts;

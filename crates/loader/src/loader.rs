@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use serde::Deserialize;
 use stokehold_pipeline::op::Op;
-use stokehold_pipeline::{Pipeline, PipelineError, SampleType};
-use stokehold_storage::Source;
+use stokehold_pipeline::{DecodeOptions, Pipeline, PipelineError, SampleType, probe};
 use stokehold_storage::shard::Baked;
+use stokehold_storage::{SampleBytes, Source};
 
 use crate::order::{Layout, Order};
 use crate::sampler::Chooser;
@@ -30,7 +30,8 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Prepares to load `source` through `pipeline`. Reads nothing yet.
+    /// Prepares to load `source` through `pipeline`. Reads nothing yet, but where the pipeline leaves images the size that they
+    /// have: then the header of the first one says what all are to have.
     ///
     /// # Errors
     /// An option is out of range, or the sampler does not fit the source; the source is empty; with `drop_last` there
@@ -46,7 +47,7 @@ impl Loader {
             return Err(LoaderError::Empty);
         }
         let given = Arc::new(pipeline.clone());
-        let pipeline = remaining(pipeline, source.baked(), options.decode.exif)?;
+        let pipeline = sized(pipeline, &*source, options.decode)?;
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
         if source.pixel_classes().is_some() {
@@ -268,6 +269,35 @@ impl Loader {
         Ok(self.begin(state.epoch, state.batch * self.shared.options.parts.count as u64))
     }
 }
+
+/// What is left to do of a pipeline for the images of a source ([`remaining`]), and where the size of its output depends on theirs, the
+/// size of the first one that can be read.
+///
+/// # Errors
+/// As [`remaining`]; the pipeline is not valid, or images of one size come out in different ones.
+pub fn sized(
+    pipeline: Pipeline,
+    source: &dyn Source,
+    options: DecodeOptions,
+) -> Result<Pipeline, LoaderError> {
+    let pipeline = remaining(pipeline, source.baked(), options.exif)?;
+    if pipeline.check_before_images()?.is_some() {
+        return Ok(pipeline);
+    }
+    let mut bytes = SampleBytes::new();
+    let mut headers = (0..source.len().min(TRIED)).filter_map(|sample| {
+        source.read(sample, &mut bytes).ok()?;
+        Some(probe(bytes.file()).ok()?.size(&options))
+    });
+    let first = headers.next();
+    Ok(match first {
+        Some((width, height)) => pipeline.of_images(width, height),
+        None => pipeline,
+    })
+}
+
+/// How many images are tried for one whose header can be read.
+const TRIED: usize = 100;
 
 /// The part of a pipeline that is left to do for images that have its head behind them: all of it where there is no such head.
 ///

@@ -224,6 +224,8 @@ pub(crate) struct Worker {
     expecting: u32,
     /// Whether the latest read failed because the system lacks files or memory.
     exhausted: bool,
+    /// Whether the latest image has not the size of the others, which no policy leaves out: nearly all may be so.
+    unlike: bool,
 }
 
 /// After a slow read, this many images are announced to the source, one batch ahead. An announcement costs
@@ -255,6 +257,7 @@ impl Worker {
             seed: shared.options.seed,
             expecting: 0,
             exhausted: false,
+            unlike: false,
         })
     }
 
@@ -372,7 +375,7 @@ impl Worker {
                 outcome.taken = Some(sample);
                 return Ok(());
             }
-            Err(bad) => self.unless_exhausted(bad)?,
+            Err(bad) => self.unless_fatal(bad)?,
         };
         match self.shared.options.bad_images {
             BadImagePolicy::Error => Err(LoaderError::BadImage(bad)),
@@ -387,8 +390,11 @@ impl Worker {
         }
     }
 
-    /// The bad image, unless what it failed for is that the system lacks files or memory.
-    fn unless_exhausted(&mut self, bad: BadImage) -> Result<BadImage, LoaderError> {
+    /// The bad image, unless it ends the epoch by every policy.
+    fn unless_fatal(&mut self, bad: BadImage) -> Result<BadImage, LoaderError> {
+        if std::mem::take(&mut self.unlike) {
+            return Err(LoaderError::BadImage(bad));
+        }
         match std::mem::take(&mut self.exhausted) {
             false => Ok(bad),
             true => Err(LoaderError::System {
@@ -468,9 +474,13 @@ impl Worker {
             sample: sample as u64,
         };
         let bytes = input(&self.bytes);
-        let of_image = |error| match error {
+        let unlike = &mut self.unlike;
+        let mut of_image = |error| match error {
             ImageError::Mask(error) => format!("its mask {}: {error}", source.mask_name(sample)),
-            error => error.to_string(),
+            error => {
+                *unlike = matches!(error, ImageError::OtherSize { .. });
+                error.to_string()
+            }
         };
         let _turn = self.shared.turn();
         let mask = self
@@ -496,13 +506,13 @@ impl Worker {
                 if let Some(mask) = mask {
                     let options = &self.shared.options.decode;
                     let drawn = DrawnMask::new(bytes.bytes, mask, &self.shared.pipeline, options, key);
-                    outcome.mask = drawn.map_err(of_image)?.perform(Executor::Fused).data;
+                    outcome.mask = drawn.map_err(&mut of_image)?.perform(Executor::Fused).data;
                 }
                 let prepared = match stands_in {
                     true => preparer.prepare_checked(bytes, key),
                     false => preparer.prepare(bytes, key),
                 };
-                outcome.prepared = Some(prepared.map_err(text)?);
+                outcome.prepared = Some(prepared.map_err(of_image)?);
                 times.decode += begin.elapsed();
             }
         }
@@ -558,7 +568,7 @@ impl Worker {
                     outcome.taken = Some(other);
                     return Ok(());
                 }
-                Err(also_bad) => outcome.bad.push(self.unless_exhausted(also_bad)?),
+                Err(also_bad) => outcome.bad.push(self.unless_fatal(also_bad)?),
             }
         }
         Err(LoaderError::NoSubstitute(bad))

@@ -81,6 +81,12 @@ impl ImageInfo {
         self.format == Format::Jpeg && colour && self.width > 16
     }
 
+    /// Width and height as a pipeline sees the image: as it is stored, or upright if the options say so.
+    pub fn size(&self, options: &DecodeOptions) -> (u32, u32) {
+        let upright = if options.exif { self.upright() } else { Vec::new() };
+        Step::size_after_all(&upright, self.width, self.height)
+    }
+
     /// The steps that turn the stored image upright.
     pub(crate) fn upright(&self) -> Vec<Step> {
         let turn = |angle| {

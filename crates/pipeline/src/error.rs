@@ -2,6 +2,8 @@
 
 use stokehold_base::fault::Fault;
 
+use crate::pipeline::ONE_SIZE;
+
 /// Why a pipeline cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,6 +48,11 @@ pub enum PipelineError {
         /// What is wrong, and what is allowed.
         problem: String,
     },
+    /// The output has one size only if all images have one, and theirs is not known here.
+    #[error(
+        "images come out in different sizes and make no batch, unless all have one size, which is not known here; {ONE_SIZE}"
+    )]
+    SizeOfImages,
     /// The list as a whole does not make batches.
     #[error("{0}")]
     Shape(String),
@@ -99,6 +106,22 @@ pub enum ImageError {
     /// The image does not fit the pipeline.
     #[error("{0}")]
     DoesNotFit(String),
+    /// The image has not the size that the others have, and nothing in the pipeline makes it so. Sizes are (width, height).
+    #[error(
+        "it has {}x{} pixels and the first image {}x{}, so it becomes one of {}x{} and not of {}x{}, and the images of a batch have one \
+         size; {ONE_SIZE}",
+        image.0, image.1, first.0, first.1, becomes.0, becomes.1, output.0, output.1
+    )]
+    OtherSize {
+        /// The image's size.
+        image: (u32, u32),
+        /// The size that all images were to have.
+        first: (u32, u32),
+        /// What the pipeline makes of the image.
+        becomes: (u32, u32),
+        /// What it makes of the others.
+        output: (u32, u32),
+    },
     /// The image's mask is bad.
     #[error("its mask: {0}")]
     Mask(#[from] MaskError),

@@ -19,6 +19,7 @@
 
 use crate::decode::{self, DecodeOptions, probe};
 use crate::op::Op;
+use crate::pipeline::size_after_all;
 use crate::{DrawKey, ImageError, Pipeline, PipelineError, RgbImage, Step, per_op};
 use stokehold_jpeg::Decoder;
 
@@ -45,8 +46,8 @@ pub struct Stays<'a> {
 pub(crate) struct Behind {
     /// Operations, from the first on.
     pub ops: usize,
-    /// Width and height of the output, which [`Pipeline::check`] knows.
-    pub output: (u32, u32),
+    /// Width and height of the output, if [`Pipeline::check`] knows it of the whole pipeline.
+    pub output: Option<(u32, u32)>,
 }
 
 impl Pipeline {
@@ -76,7 +77,7 @@ impl Pipeline {
     /// # Errors
     /// The pipeline does not begin with these operations; it is not valid.
     pub fn after(&self, performed: &[Op]) -> Result<Pipeline, PipelineError> {
-        let output = self.check()?;
+        let output = self.check_before_images()?;
         if let Some(at) = (0..performed.len()).find(|&at| self.ops.get(at) != Some(&performed[at])) {
             let text = |op: &Op| serde_json::to_string(op).unwrap_or_else(|_| op.name().to_owned());
             let there = self.ops.get(at).map_or("nothing".to_owned(), text);
@@ -98,13 +99,27 @@ impl Pipeline {
         self.behind.map_or(0, |behind| behind.ops)
     }
 
-    /// Checks that steps lead to the size of the output. Operations make it so; where some of them were performed elsewhere, the
-    /// image may be another.
+    /// The operations that are left to do.
+    pub(crate) fn ops_ahead(&self) -> &[Op] {
+        &self.ops[self.ops_behind().min(self.ops.len())..]
+    }
+
+    /// Checks that steps lead to the size of the output. Operations make it so; where some of them were performed elsewhere, or the
+    /// size is that of the first image, the image may be another.
     pub(crate) fn check_steps(&self, steps: &[Step], width: u32, height: u32) -> Result<(), ImageError> {
-        let Some(Behind { output, .. }) = self.behind else {
-            return Ok(());
-        };
         let (w, h) = Step::size_after_all(steps, width, height);
+        let Some(output) = self.behind.and_then(|behind| behind.output) else {
+            let of_first = |first| Some((first, size_after_all(self.ops_ahead(), Some(first))?));
+            return match self.images.and_then(of_first) {
+                Some((first, output)) if output != (w, h) => Err(ImageError::OtherSize {
+                    image: (width, height),
+                    first,
+                    becomes: (w, h),
+                    output,
+                }),
+                _ => Ok(()),
+            };
+        };
         if (w, h) == output {
             return Ok(());
         }

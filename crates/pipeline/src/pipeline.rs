@@ -33,12 +33,38 @@ pub struct Pipeline {
     /// Set where the images have some of them behind them ([`Pipeline::after`]). No part of a file: it is a property of images.
     #[serde(skip)]
     pub(crate) behind: Option<Behind>,
+    /// The size that all images have, where that is known ([`Pipeline::of_images`]). No part of a file either.
+    #[serde(skip)]
+    pub(crate) images: Option<(u32, u32)>,
 }
 
 impl Pipeline {
     /// A pipeline of these operations.
     pub fn new(ops: Vec<Op>) -> Pipeline {
-        Pipeline { ops, behind: None }
+        Pipeline {
+            ops,
+            behind: None,
+            images: None,
+        }
+    }
+
+    /// This pipeline for images that all have one size, width and height in pixels. Where the size of its output depends on that of
+    /// its input, an image of another size is [`ImageError::OtherSize`](crate::ImageError::OtherSize).
+    ///
+    /// ```
+    /// use stokehold_pipeline::{Pipeline, PipelineError, op::Op};
+    ///
+    /// let pipeline = Pipeline::new(vec![Op::ToFloat]);
+    /// assert!(matches!(pipeline.check(), Err(PipelineError::SizeOfImages)));
+    /// assert_eq!(pipeline.of_images(32, 24).check()?, (32, 24));
+    /// # Ok::<(), PipelineError>(())
+    /// ```
+    #[must_use]
+    pub fn of_images(self, width: u32, height: u32) -> Pipeline {
+        Pipeline {
+            images: Some((width, height)),
+            ..self
+        }
     }
 
     /// The names that [`Pipeline::preset`] knows.
@@ -242,7 +268,9 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`PipelineError::Operation`] if a parameter is out of range or an operation is on the wrong side of
-    /// `ToFloat`; [`PipelineError::Shape`] if `ToFloat` is missing or the output size depends on the image.
+    /// `ToFloat`; [`PipelineError::SizeOfImages`] if there is one size of the output only where all images have one, which is
+    /// not known ([`Pipeline::of_images`]); [`PipelineError::Shape`] if `ToFloat` is missing or images of one size come out in
+    /// different ones.
     pub fn check(&self) -> Result<(u32, u32), PipelineError> {
         if places(&self.ops) > 10_000 {
             return Err(PipelineError::Shape(
@@ -275,13 +303,32 @@ impl Pipeline {
                 "the pipeline does not end in floats; add ToFloat".into(),
             ));
         }
-        size_after_all(&self.ops, None).ok_or_else(|| {
-            PipelineError::Shape(
-                "images come out in different sizes and make no batch; end the geometry with RandomResizedCrop, \
-                 CenterCrop, RandomCrop, or Resize to [height, width]"
-                    .into(),
-            )
-        })
+        let of_one_size = |images| size_after_all(self.ops_ahead(), images);
+        if let Some(output) = self
+            .behind
+            .and_then(|behind| behind.output)
+            .or(of_one_size(self.images))
+        {
+            return Ok(output);
+        }
+        // Of images of a size that no operation names.
+        match self.images.is_none() && of_one_size(Some((4099, 3571))).is_some() {
+            true => Err(PipelineError::SizeOfImages),
+            false => Err(PipelineError::Shape(format!(
+                "images come out in different sizes and make no batch; {ONE_SIZE}"
+            ))),
+        }
+    }
+
+    /// As [`Pipeline::check`], before the images are known: `None` if there is one size of the output only where all images have one.
+    ///
+    /// # Errors
+    /// As [`Pipeline::check`], but for [`PipelineError::SizeOfImages`].
+    pub fn check_before_images(&self) -> Result<Option<(u32, u32)>, PipelineError> {
+        match self.check() {
+            Err(PipelineError::SizeOfImages) => Ok(None),
+            output => output.map(Some),
+        }
     }
 
     /// Checks whether samples of this pipeline can have a type: `u8` holds the bytes before `ToFloat`, so
@@ -346,13 +393,17 @@ impl Pipeline {
     }
 }
 
+/// What to do about images that come out in different sizes.
+pub(crate) const ONE_SIZE: &str =
+    "end the geometry with RandomResizedCrop, CenterCrop, RandomCrop, or Resize to [height, width]";
+
 /// How many operations a list unrolls to.
 pub(crate) fn places(ops: &[Op]) -> u32 {
     ops.iter().map(Op::places).fold(0, u32::saturating_add)
 }
 
 /// The size after operations one after the other, if it is the same for every image.
-fn size_after_all(ops: &[Op], before: Option<(u32, u32)>) -> Option<(u32, u32)> {
+pub(crate) fn size_after_all(ops: &[Op], before: Option<(u32, u32)>) -> Option<(u32, u32)> {
     ops.iter().fold(before, |size, op| op.size_after(size))
 }
 

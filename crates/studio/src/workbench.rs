@@ -28,7 +28,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stokehold_loader::{input, remaining};
 use stokehold_pipeline::op::{self, Normalize, Op};
-use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, StageTimes, Step, explain};
+use stokehold_pipeline::{
+    DecodeOptions, DrawKey, Executor, Pipeline, Runner, StageTimes, Step, explain, probe,
+};
 use stokehold_storage::{SampleBytes, Source};
 
 use crate::api::{Answer, Refusal, Shared, Site, blocking};
@@ -98,22 +100,17 @@ fn wrong(reason: &dyn std::fmt::Display) -> Refusal {
 fn drawn(site: &Site, asked: &Asked) -> Result<Value, Refusal> {
     let pipeline =
         Pipeline::from_json(&json!({"op": asked.op}).to_string()).map_err(|error| wrong(&error))?;
-    let checked = pipeline.check();
+    let checked = pipeline.check_before_images();
     let ops = written(&pipeline);
     let mut answer = json!({
         "toml": toml_of(&ops).map_err(|error| wrong(&error))?,
         "python": python(&ops),
     });
-    let (width, height) = match checked {
-        Ok(size) => size,
-        Err(error) => {
-            answer["problem"] = text::short(&error.to_string(), WHY).into();
-            return Ok(answer);
-        }
-    };
-    answer["size"] = json!([width, height]);
-    let tried = draws(site, asked, pipeline, u64::from(width) * u64::from(height));
-    match tried {
+    if let Err(error) = checked {
+        answer["problem"] = text::short(&error.to_string(), WHY).into();
+        return Ok(answer);
+    }
+    match draws(site, asked, pipeline, &mut answer) {
         Ok(made) => answer["draws"] = made,
         Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason)) => answer["problem"] = reason.into(),
         Err(other) => return Err(other),
@@ -151,26 +148,37 @@ impl Side {
     }
 }
 
-fn draws(site: &Site, asked: &Asked, pipeline: Pipeline, pixels: u64) -> Result<Value, Refusal> {
+fn draws(site: &Site, asked: &Asked, pipeline: Pipeline, answer: &mut Value) -> Result<Value, Refusal> {
     let count = asked.draws.clamp(1, DRAWS);
-    if pixels * count > RESULT {
-        return Err(wrong(&format!(
-            "{count} draws of {pixels} pixels are more than the workbench shows, {RESULT} together; ask for fewer, or for smaller images"
-        )));
-    }
     let options = DecodeOptions { exif: asked.exif };
     let set = site.data.set(&asked.key)?;
     let images = part_of(&set, &asked.part)?;
     let bytes = site.data.read(&set, &asked.part, asked.sample)?;
     let bytes = bytes.map_err(|reason| wrong(&reason))?;
     let pipeline = remaining(pipeline, images.baked(), options.exif).map_err(|error| wrong(&error))?;
+    // Where its output has the size of the images, that is the size of this one.
+    let pipeline = match pipeline.check_before_images().map_err(|error| wrong(&error))? {
+        Some(_) => pipeline,
+        None => {
+            let info = probe(bytes.file()).map_err(|error| wrong(&error))?;
+            let (width, height) = info.size(&options);
+            pipeline.of_images(width, height)
+        }
+    };
+    let (width, height) = pipeline.check().map_err(|error| wrong(&error))?;
+    answer["size"] = json!([width, height]);
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels * count > RESULT {
+        return Err(wrong(&format!(
+            "{count} draws of {pixels} pixels are more than the workbench shows, {RESULT} together; ask for fewer, or for smaller images"
+        )));
+    }
     let pipeline = Arc::new(pipeline);
     let normalizes: Vec<&Normalize> = pipeline.ops.iter().filter_map(normalize).collect();
     let mut sides = [
         Side::new(&pipeline, Executor::PerOp, options)?,
         Side::new(&pipeline, Executor::Fused, options)?,
     ];
-    let (width, height) = pipeline.check().map_err(|error| wrong(&error))?;
     let began = Instant::now();
     let mut made = Vec::new();
     for number in 0..count {

@@ -256,7 +256,8 @@ class Loader:
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the images, pixels."""
-        return self._pipeline.size
+        _, height, width = self._core.shape
+        return height, width
 
     def set_epoch(self, epoch: int) -> None:
         """Has the next iteration begin this epoch, as ``DistributedSampler.set_epoch``.
@@ -394,7 +395,10 @@ def open_source(data: Data | _stokehold.Source, split: str) -> _stokehold.Source
     if isinstance(data, _stokehold.Source):
         return data
     if isinstance(data, (str, os.PathLike)):
-        return _stokehold.Source.open(data, split)
+        source = _stokehold.Source.open(data, split)
+        for remark in source.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=3)
+        return source
     if not isinstance(data, Iterable):
         raise OptionError(
             f"data={data!r}: must be a folder, a URL such as s3://bucket/prefix, or pairs of a path and a label"

@@ -20,6 +20,7 @@ class Memory:
 
 class Source:
     classes: list[str] | None
+    remarks: list[str]
     @staticmethod
     def open(path: str | os.PathLike[str], split: str) -> Source: ...
     @staticmethod
@@ -29,7 +30,7 @@ class Source:
     def labels(self) -> Memory: ...
 
 class Pipeline:
-    size: tuple[int, int]
+    size: tuple[int, int] | None
     def __new__(cls, json: str) -> Pipeline: ...
     @staticmethod
     def named(name: str | os.PathLike[str]) -> Pipeline: ...
@@ -39,6 +40,7 @@ class Pipeline:
 class Loader:
     num_workers: int
     epoch: int
+    shape: list[int]
     def __new__(
         cls,
         source: Source,

@@ -337,6 +337,8 @@ class _Parts:
                 self.pipeline = as_pipeline(transform)
                 for name in not_of_tensors(transform) if swaps else ():
                     self._refuse(f"transform: {name} of tensors, after ToImage or PILToTensor, has other pixels than of PIL images, which are made here; put it before")
+                if swaps and self.pipeline.size is None and loader.batch_size == 1:
+                    self._refuse("dataset: its transform leaves images their sizes, which may differ with batch_size=1")
             elif is_folder:
                 self._refuse("dataset: it has no transform, and images of different sizes make no batch; give it one")
         except (OptionError, TypeError) as error:

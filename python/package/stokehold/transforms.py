@@ -696,8 +696,8 @@ class Compose:
     """A pipeline: operations one after the other. It is checked when it is made.
 
     Raises:
-        OptionError: a parameter is out of range, an operation stands on the wrong side of ``ToTensor``, or images come out
-            in different sizes.
+        OptionError: a parameter is out of range, an operation stands on the wrong side of ``ToTensor``, or images of one size
+            come out in different ones.
     """
 
     def __init__(self, transforms: Iterable[Operation]) -> None:
@@ -705,8 +705,9 @@ class Compose:
         self._pipeline = Pipeline(json.dumps({"op": [operation.as_dict() for operation in self.transforms]}))
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images that come out, pixels."""
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of the images that come out, pixels; ``None`` if they depend on those of the images. Then all images of
+        a ``Loader`` must have one size."""
         return self._pipeline.size
 
     def to_json(self) -> str:

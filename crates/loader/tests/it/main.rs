@@ -8,6 +8,7 @@ mod order;
 mod pairs;
 mod preparation;
 mod sampler;
+mod sizes;
 mod source;
 mod threads;
 mod workers;

@@ -16,6 +16,8 @@ pub struct Images {
     pub classes: u32,
     /// Samples whose bytes are not an image.
     pub bad: Vec<usize>,
+    /// A sample of another size.
+    pub larger: Option<usize>,
     /// A sample whose reading panics.
     pub panics: Option<usize>,
     /// How long every read takes.
@@ -93,8 +95,15 @@ impl Source for Images {
             into.extend(b"no image");
             return Ok(());
         }
-        let pixels: Vec<u8> = (0..12 * 10 * 3).map(|i| (i * 7 + sample * 13) as u8).collect();
-        let mut encoder = png::Encoder::new(into, 12, 10);
+        let (width, height) = if self.larger == Some(sample) {
+            (30, 20)
+        } else {
+            (12, 10)
+        };
+        let pixels: Vec<u8> = (0..width * height * 3)
+            .map(|i| (i * 7 + sample * 13) as u8)
+            .collect();
+        let mut encoder = png::Encoder::new(into, width as u32, height as u32);
         encoder.set_color(png::ColorType::Rgb);
         encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
         Ok(())

@@ -263,7 +263,11 @@ fn mistakes_are_named_with_what_is_allowed() {
         ),
         (
             r#"{"type": "Resize", "size": 64}, {"type": "ToFloat"}"#.to_string(),
-            "images come out in different sizes and make no batch",
+            "images come out in different sizes and make no batch, unless all have one size",
+        ),
+        (
+            r#"{"type": "RandomRotation", "degrees": 9, "expand": true}, {"type": "ToFloat"}"#.to_string(),
+            "images come out in different sizes and make no batch; end the geometry with",
         ),
         (
             format!(r#"{{"type": "Repeat", "times": 1000000, "op": [{{"type": "Grayscale"}}]}}, {crop}"#),
