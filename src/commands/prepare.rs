@@ -18,10 +18,12 @@ use stokehold_prepare::{
     verify,
 };
 
+use stokehold_storage::Dataset;
+
 use crate::failure::Usage;
-use crate::interrupt;
 use crate::loader::WorkerArgs;
 use crate::local::Local;
+use crate::{damage, interrupt};
 pub use show::Show;
 use stokehold_base::size::parse_size;
 
@@ -132,6 +134,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let done = match (&args.out, &args.other.extract) {
         (Some(out), _) => {
             let options = args.options()?;
+            // What is left out now is missing in every use. A bucket would be listed twice for it.
+            if stokehold_base::uri::remote(&args.data).is_none()
+                && let Ok(data) = Dataset::open(&args.data, None, 0)
+            {
+                damage::warn_of(&data);
+            }
             let mut show = Show::new("preparing");
             let at = &mut |progress| show.at(progress);
             let report = match args.worker {

@@ -302,3 +302,26 @@ fn what_is_wrong_is_said_with_the_right_code() {
         assert!(stderr.starts_with("error: "), "{stderr}");
     }
 }
+
+#[test]
+fn what_is_left_out_is_told() {
+    let data = photographs();
+    fs::write(data.path().join("train/notes.bmp"), "BM").unwrap();
+    let class = fs::read_dir(data.path().join("train"))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    let class = class.filter(|path| path.is_dir()).min().unwrap();
+    fs::write(class.join("x.bmp"), "BM").unwrap();
+    let (code, _, stderr) = text(&stokehold(
+        &["prepare"],
+        &[data.path(), &data.path().with_extension("out")],
+    ));
+    fs::remove_dir_all(data.path().with_extension("out")).unwrap();
+    assert_eq!(code, 0, "{stderr}");
+    let told = stderr.lines().find(|line| line.starts_with("warning: ")).unwrap();
+    assert!(
+        told.contains("1 file is not read: 1 .bmp") && told.contains("numbers its samples otherwise"),
+        "{told}"
+    );
+}
