@@ -14,7 +14,8 @@ mod trial;
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -139,6 +140,17 @@ impl Advised {
     /// # Errors
     /// [`Usage`] if there is no such run, or one without data for predictions; the message says what to do.
     fn of(run: &Path, prices: Prices, epochs: Option<u64>) -> Result<Self, Box<dyn Error>> {
+        let why = match fs::metadata(run) {
+            Ok(found) if found.is_dir() => None,
+            Ok(_) => Some("a file; a run is a folder".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Some("there is no such folder".to_owned())
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why {
+            return Err(Usage(format!("{}: {why}", run.display())).into());
+        }
         let record = RunFolder::new(run).read_record()?;
         let recording = run.join(FOLDER);
         let Some(record) = record else {

@@ -18,6 +18,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stokehold_diagnose::advice::{Prices, advise, verdict};
+use stokehold_page::words::plural;
 use stokehold_profile::timeline::{Spans, VARIABLE};
 use stokehold_profile::workload::Workload;
 use stokehold_profile::{
@@ -341,8 +342,8 @@ impl Output {
         let run = self.run.display();
         say(&match done {
             Ok(summary) => format!(
-                "stokehold: {} samples of {:.1} s are in {run}; {} shows them",
-                summary.ticks,
+                "stokehold: {} of {:.1} s are in {run}; {} shows them",
+                plural(summary.ticks as usize, "sample"),
                 self.began.elapsed().as_secs_f64(),
                 shell::again([OsStr::new("report"), self.run.as_os_str()])
             ),

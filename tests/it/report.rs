@@ -144,7 +144,10 @@ fn what_is_no_run_and_no_parameter_is_named() {
     fs::create_dir(dir.path().join("empty")).unwrap();
     for (arguments, says) in [
         (&["report", "empty"][..], "empty"),
-        (&["report", "not-there"], "not-there"),
+        (
+            &["report", "not-there"],
+            "not-there: no recording: there is no such folder",
+        ),
         (&["report", "empty", "--set", "CPUBottleneck_colour=1"], "colour"),
     ] {
         let (code, text, said) = stokehold(dir.path(), arguments);

@@ -59,7 +59,10 @@ fn a_script_that_waits_is_told_why_and_what_would_help() {
     let (code, out, said) = bench.stokehold(&["profile", "-o", "run"], &[&script, "workers=1", "read=0.03"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(out.starts_with("loss "), "{out}");
-    assert!(said.contains("reading with 1 worker is the limit"), "{said}");
+    // The reads sleep.
+    let limit =
+        "waiting in 1 worker is the limit; for what is not known: storage, a network, or anything that waits";
+    assert!(said.contains(limit), "{said}");
     let (code, out, said) = bench.stokehold(&["advise", "run", "--json"], &[]);
     assert_eq!(code, Some(0), "{said}");
     let advised: Value = serde_json::from_str(&out).unwrap();
@@ -81,7 +84,7 @@ fn a_script_that_waits_is_told_why_and_what_would_help() {
     assert!(notes.contains("advise --try"), "{notes}");
     let (code, out, said) = bench.stokehold(&["report", "run"], &[]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(out.contains("reading with 1 worker is the limit"), "{out}");
+    assert!(out.contains(limit), "{out}");
     // Only a run has something to try without a command.
     let (code, _, said) = bench.stokehold(&["advise", "run", "--try"], &[]);
     assert_eq!(code, Some(2));
@@ -229,4 +232,43 @@ fn a_python_without_the_hook_is_recorded_without_steps() {
     let (code, _, said) = bench.stokehold(&["advise", "run"], &[]);
     assert_eq!(code, Some(2));
     assert!(said.contains("neither a run of stokehold train"), "{said}");
+    // Its environment may be taken from it.
+    let clean = "import os, sys; os.execve(sys.executable, [sys.executable, '-c', 'pass'], {})";
+    for (words, script, expected) in [
+        (
+            &["run", "--swap-loader"][..],
+            &["-c", "pass"][..],
+            "no process of the command iterated over a DataLoader",
+        ),
+        (
+            &["run", "--workers", "2"],
+            &["-c", clean],
+            "no process of the command iterated over a DataLoader",
+        ),
+        (&["profile", "-o", "other"], &["-c", "pass"], "sample"),
+    ] {
+        let (code, _, said) = bench.stokehold(words, script);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains(expected), "{said}");
+        assert!(!said.contains("did not start"), "{said}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args([
+            "run",
+            "--swap-loader",
+            "--",
+            "env",
+            "-u",
+            "PYTHONPATH",
+            "python3",
+            "-c",
+            "pass",
+        ])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("nothing was changed: the command started no Python that has the hook"),
+        "{said}"
+    );
 }

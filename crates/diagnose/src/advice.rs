@@ -67,6 +67,10 @@
 //! seconds(N) = F + (N - B)/R + B/T        F = B/L, and with waits ceil(B/W) (i + l max(1, W/C))
 //! ```
 //!
+//! PyTorch's workers make whole batches. Their epoch is stepped through batch by batch, each on its worker, in turns, with the speeds
+//! above: eleven batches on eight workers are two rounds. Starts of workers come before, as they were measured: those that the script
+//! makes one after the other, and what each worker does for itself.
+//!
 //! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images, which want
 //! a core at the same time. In a short epoch of many workers that lasts: the model has it for the first batch
 //! only, and is then too fast. What a
@@ -78,8 +82,11 @@
 //! epochs longer or shorter than `seconds`. The ratio ([`fit`]) is measured, and made good, so predicting no
 //! change gives the run itself. On a CPU that trains, all costs are multiplied by it. Beside an accelerator, only
 //! those of the half that set the pace are changed, until the model says what was measured: how long an
-//! accelerator takes says nothing about a loader that it waited for, and the other way round. If the ratio
-//! differs from 1 by more than a factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]).
+//! accelerator takes says nothing about a loader that it waited for, and the other way round. Starts of
+//! workers are no part of it. For more than twice or less than half as many workers of a script it is made good in part only: the ratio to the power of 2
+//! divided by the factor between the numbers. If the ratio
+//! differs from 1 by more than a factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]). Where other
+//! programs had the cores meanwhile, the predictions are those of free cores ([`beside_others`]).
 //!
 //! The costs of another executor, of shards, of a larger batch or of another precision cannot be derived. They are measured on the
 //! run's own images, in alternation with the run's own setting ([`Alternative`]), and multiply l and t. What
@@ -110,8 +117,8 @@ use stokehold_page::words::{digits, plural};
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
 pub use machines::{Machines, OnMachine, machines};
-use model::{Setting, WORTH_AT_WORST, fitted};
-pub use model::{fit, misfit};
+use model::{Setting, WORTH_AT_WORST, fitted, fitted_by};
+pub use model::{beside_others, fit, misfit};
 pub use prices::{Gpu, MachinePrice, Prices, StoragePrice, amount};
 pub use verdict::verdict;
 
@@ -156,8 +163,8 @@ impl Advice {
     }
 }
 
-/// The effect of each change: first those that gain something on this machine, then more machines that gain
-/// something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
+/// The effect of each change: first those that gain something on this machine, then faster storage and more machines that
+/// gain something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
 /// its ceilings were not measured, and if there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     let (Some(measured), Some(now), Some(seconds), None) = (
@@ -168,13 +175,25 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     ) else {
         return Vec::new();
     };
+    // Beside other programs the run's own epochs are no measure.
+    let shared = beside_others(workload).is_some();
+    let seconds = if shared { now.seconds() } else { seconds };
     let price = prices.here().map(|machine| machine.price_per_hour);
     let cost_now = price.map(|price| price * seconds / 3600.0);
     // The reasons have the numbers as they were measured.
-    let counts = measured.worker_counts();
+    let counts = match workload.script {
+        Some(_) => measured.worker_counts_of_script(),
+        None => measured.worker_counts(),
+    };
     let servers = servers(workload, &now, prices);
     let reasons = changes(workload, [&measured, &measured], &counts, servers.as_ref());
-    let mut advice: Vec<Advice> = changes(workload, [&now, &measured], &counts, servers.as_ref())
+    let changed = changes(workload, [&now, &measured], &counts, servers.as_ref());
+    // In percent of the run's.
+    let cpu: Vec<(Change, i64)> = changed
+        .iter()
+        .map(|(change, then)| (change.clone(), (100.0 * then.cpu() / now.cpu()).round() as i64))
+        .collect();
+    let mut advice: Vec<Advice> = changed
         .into_iter()
         .zip(reasons)
         .map(|((change, then), (_, reason))| {
@@ -214,42 +233,69 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
             }
         })
         .collect();
-    // Of two numbers of workers that are as good the smaller one is enough.
-    let workers: Vec<(u64, f64)> = advice
-        .iter()
-        .filter_map(|advice| match advice.change {
-            Change::Workers { workers } => Some((workers, advice.seconds_per_epoch)),
-            _ => None,
-        })
-        .collect();
-    advice.retain(|advice| match advice.change {
-        Change::Workers { workers: number } if workload.script.is_some() => {
-            let as_good = |&(fewer, seconds): &(u64, f64)| {
-                fewer < number && seconds <= (1.0 + EQUAL) * advice.seconds_per_epoch
-            };
-            !workers.iter().any(as_good)
-        }
-        _ => true,
-    });
+    if workload.script.is_some() {
+        few_enough(&mut advice, measured.workers);
+    }
     // More machines are no advice where they gain nothing.
     advice.retain(|advice| !matches!(advice.change, Change::Servers { .. }) || advice.is_worth_it());
     beside_a_larger_machine(&mut advice, workload, prices);
-    let rank = |advice: &Advice| match (advice.is_worth_it(), advice.is_machine()) {
-        (true, machine) => u8::from(machine),
-        (false, _) => 2,
+    // What an option changes comes before what has to be bought or copied.
+    let rank = |advice: &Advice| match (advice.is_worth_it(), &advice.change) {
+        (true, Change::Storage) => 1,
+        (true, _) if advice.is_machine() => 2,
+        (true, _) => 0,
+        (false, _) => 3,
+    };
+    // Beside other programs what computes less is quicker whatever they do, and what needs idle cores is not.
+    let costs = |advice: &Advice| {
+        let of_change = cpu.iter().find(|(change, _)| *change == advice.change);
+        of_change.filter(|_| shared).map_or(0, |(_, cpu)| *cpu)
     };
     advice.sort_by(|a, b| {
         let gain = b.gain_seconds.total_cmp(&a.gain_seconds);
-        rank(a).cmp(&rank(b)).then(gain)
+        rank(a).cmp(&rank(b)).then(costs(a).cmp(&costs(b))).then(gain)
     });
     advice
+}
+
+/// Leaves a number of workers that gains nothing on a smaller one out, the run's own among them, and of those that persist all but the
+/// best.
+fn few_enough(advice: &mut Vec<Advice>, now: u64) {
+    let of = |advice: &Advice| match advice.change {
+        Change::Workers { workers, persistent } => Some((workers, persistent, advice.seconds_per_epoch)),
+        Change::PersistentWorkers => Some((now, true, advice.seconds_per_epoch)),
+        _ => None,
+    };
+    let mut all: Vec<_> = advice.iter().filter_map(of).collect();
+    all.extend(
+        advice
+            .first()
+            .map(|first| (now, false, first.seconds_per_epoch + first.gain_seconds)),
+    );
+    let quickest = |seconds: &[f64]| seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    advice.retain(|advice| {
+        let Some((workers, persistent, seconds)) = of(advice).filter(|one| one.0 != now) else {
+            return true;
+        };
+        let of_fewer = all
+            .iter()
+            .filter(|other| other.1 == persistent && other.0 < workers);
+        let fewer: Vec<f64> = of_fewer.map(|other| other.2).collect();
+        seconds * (1.0 + Advice::WORTH_PERCENT / 100.0) <= quickest(&fewer)
+    });
+    let persistent = advice.iter().filter_map(of).filter(|one| one.1);
+    let best = quickest(&persistent.map(|one| one.2).collect::<Vec<_>>());
+    advice.retain(|advice| {
+        of(advice)
+            .is_none_or(|(workers, persistent, seconds)| workers == now || !persistent || seconds <= best)
+    });
 }
 
 /// A loader that makes so much more than is taken waits for no lack of speed, but because its batches take unequally long.
 const PLENTY: f64 = 1.1;
 
-/// Predictions within this share of each other are the same.
-const EQUAL: f64 = 0.01;
+/// The run's miss of the model is made good for as many workers times as many as it had, and to a part for more.
+const NEAR: f64 = 2.0;
 
 /// The part of a copy's time that bytes in place of numbers of 32 bits save.
 const SAVED_BY_BYTES: f64 = 0.75;
@@ -343,7 +389,17 @@ fn changes(
     let script = workload.script.as_ref();
     let fixed = several || script.is_some_and(|script| script.iterable);
     for &workers in counts.iter().filter(|_| !fixed) {
-        changes.push((Change::Workers { workers }, now.with_workers(workers)));
+        let times = workers.max(measured.workers.max(1)) as f64 / workers.min(measured.workers.max(1)) as f64;
+        let near = match script {
+            Some(_) => fitted_by(workload, (NEAR / times).min(1.0)).filter(|_| now != measured),
+            None => None,
+        };
+        let then = near.as_ref().unwrap_or(now).with_workers(workers);
+        let change = |persistent| Change::Workers { workers, persistent };
+        changes.push((change(false), then));
+        if script.is_some_and(|script| script.restarts > 0) && then.starts() > 0.0 {
+            changes.push((change(true), then.with_persistent_workers()));
+        }
     }
     for Alternative {
         change,
@@ -366,7 +422,8 @@ fn changes(
         }
     }
     if let Some(script) = script {
-        if measured.start > 0.0 && measured.workers > 0 {
+        // The first epoch pays for its workers in any case.
+        if measured.starts() > 0.0 && measured.workers > 0 && script.restarts > 0 {
             changes.push((Change::PersistentWorkers, now.with_persistent_workers()));
         }
         if script.unpinned_transfers && !script.pin_memory {
@@ -384,7 +441,7 @@ fn changes(
             changes.push((change, now.without_waiting(workload.wait_share)));
         }
     }
-    if measured.waits_for_storage() {
+    if measured.waits_for_storage() && waits_are_reads(workload) {
         changes.push((Change::Storage, now.without_waits()));
     }
     if let Some(Change::Servers { cores, count, .. }) = servers {
@@ -392,6 +449,11 @@ fn changes(
         changes.extend(servers.cloned().map(|change| (change, then)));
     }
     changes
+}
+
+/// Whether it is known that what workers wait for is storage. A script's may wait for anything.
+fn waits_are_reads(workload: &Workload) -> bool {
+    workload.script.is_none() || workload.stage_seconds.contains_key("read")
 }
 
 fn title(change: &Change, workload: &Workload) -> String {
@@ -413,7 +475,7 @@ fn title(change: &Change, workload: &Workload) -> String {
 fn flags(change: &Change) -> Vec<String> {
     let flag = |name: &str, value: &dyn fmt::Display| vec![name.to_owned(), value.to_string()];
     match change {
-        Change::Workers { workers } => flag("--workers", workers),
+        Change::Workers { workers, .. } => flag("--workers", workers),
         Change::Executor { executor } => flag("--executor", executor),
         Change::BatchSize { batch_size } => flag("--batch-size", batch_size),
         Change::Precision { precision } => flag("--precision", precision),
@@ -431,7 +493,13 @@ fn flags(change: &Change) -> Vec<String> {
 /// The arguments of a script's `DataLoader` that make a change, or what takes its place.
 fn arguments(change: &Change) -> Vec<String> {
     let argument = match change {
-        Change::Workers { workers } => format!("num_workers={workers}"),
+        Change::Workers { workers, persistent } => {
+            let kept = persistent.then(|| "persistent_workers=True".to_owned());
+            return [format!("num_workers={workers}")]
+                .into_iter()
+                .chain(kept)
+                .collect();
+        }
         Change::PersistentWorkers => "persistent_workers=True".to_owned(),
         Change::PinnedMemory => "pin_memory=True".to_owned(),
         Change::Prefetch { batches } => format!("prefetch_factor={batches}"),
@@ -495,8 +563,8 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
             then.trainer, now.trainer
         ),
         Change::PersistentWorkers => format!(
-            "the workers of an epoch take {} to start; the first epoch pays that in any case",
-            ms(now.start * now.workers as f64)
+            "the workers of an epoch take {} to start; this holds from the second epoch on",
+            ms(now.starts())
         ),
         Change::PinnedMemory => format!(
             "copies to the device take {} an image from memory that is not pinned; at best all of that goes on beside the steps, \
@@ -534,6 +602,9 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
 
 #[cfg(test)]
 mod tests {
+    use stokehold_profile::Recording;
+    use stokehold_profile::workload::ScriptLoader;
+
     use super::*;
 
     /// A CPU run whose loader and trainer share two cores, 10 s an epoch.
@@ -646,11 +717,165 @@ mod tests {
         // Many workers hide the waits.
         assert!(
             advice.iter().any(
-                |advice| matches!(advice.change, Change::Workers { workers } if workers > 4)
+                |advice| matches!(advice.change, Change::Workers { workers, .. } if workers > 4)
                     && advice.gain_percent > 50.0
             ),
             "{advice:?}"
         );
+    }
+
+    /// A script of 20 images in batches of 4, whose two workers take a second to start in every epoch.
+    fn starting() -> Workload {
+        Workload {
+            images: 20,
+            batch_size: 4,
+            num_workers: 2,
+            seconds_per_epoch: Some(1.17),
+            wait_share: 0.9,
+            loader_ceiling: Some(198.0),
+            loader_cpu_seconds: Some(1e-4),
+            read_wait_seconds: Some(0.01),
+            trainer_ceiling: Some(190.0),
+            trainer_cpu_seconds: Some(1e-4),
+            stage_seconds: [("load".to_owned(), 1e-4), ("wait".to_owned(), 0.01)].into(),
+            script: Some(ScriptLoader {
+                start_seconds: 0.02,
+                worker_start_seconds: 1.0,
+                restarts: 3,
+                ranks: 1,
+                ..ScriptLoader::default()
+            }),
+            ..workload()
+        }
+    }
+
+    #[test]
+    fn persistent_workers_save_the_start_of_all_epochs_but_the_first() {
+        let run = starting();
+        let advice = advise(&run, &Prices::default());
+        let kept = of(&advice, &Change::PersistentWorkers);
+        assert!((kept.seconds_per_epoch - 0.16).abs() < 0.002, "{kept:?}");
+        let said = verdict(&Recording::default(), &[], Some(&run), &advice);
+        assert!(
+            said.contains("the start of its 2 workers, 1.0 s in every epoch, is the limit"),
+            "{said}"
+        );
+        // With a number: the best of them only.
+        let both: Vec<&Advice> = advice
+            .iter()
+            .filter(|advice| matches!(advice.change, Change::Workers { persistent: true, .. }))
+            .collect();
+        assert!(both.len() <= 1, "{both:?}");
+        for one in both {
+            assert!(one.seconds_per_epoch < kept.seconds_per_epoch, "{one:?}");
+            assert_eq!(one.flags[1], "persistent_workers=True");
+        }
+        // One epoch, or a loader that is made anew for each.
+        let mut once = run;
+        once.script.as_mut().unwrap().restarts = 0;
+        let advice = advise(&once, &Prices::default());
+        let persists = |advice: &Advice| match advice.change {
+            Change::PersistentWorkers => true,
+            Change::Workers { persistent, .. } => persistent,
+            _ => false,
+        };
+        assert!(!advice.iter().any(persists), "{advice:?}");
+    }
+
+    /// Nobody knows what the workers wait for: more of them help, and faster storage is not promised.
+    #[test]
+    fn waits_without_reads_are_no_promise_of_storage() {
+        let mut run = starting();
+        run.script.as_mut().unwrap().worker_start_seconds = 0.01;
+        run.images = 160;
+        run.trainer_ceiling = Some(2000.0);
+        run.seconds_per_epoch = Some(0.85);
+        run.wait_share = 0.6;
+        let advised = advise(&run, &Prices::default());
+        assert!(
+            advised.iter().all(|advice| advice.change != Change::Storage),
+            "{advised:?}"
+        );
+        assert!(
+            matches!(advised[0].change, Change::Workers { workers, .. } if workers > 2),
+            "{advised:?}"
+        );
+        let said = |run: &Workload| {
+            verdict(
+                &Recording::default(),
+                &[],
+                Some(run),
+                &advise(run, &Prices::default()),
+            )
+        };
+        assert!(
+            said(&run)
+                .contains("waiting in 2 workers is the limit; for what is not known: storage, a network, or"),
+            "{}",
+            said(&run)
+        );
+        // Bytes were read: it is storage, and options still come before it.
+        let wait = run.stage_seconds.remove("wait").unwrap();
+        run.stage_seconds.insert("read".to_owned(), wait);
+        let advised = advise(&run, &Prices::default());
+        assert!(
+            advised.iter().any(|advice| advice.change == Change::Storage),
+            "{advised:?}"
+        );
+        assert!(matches!(advised[0].change, Change::Workers { .. }), "{advised:?}");
+        assert!(
+            said(&run).contains("reading with 2 workers is the limit"),
+            "{}",
+            said(&run)
+        );
+    }
+
+    /// Over scripts of many kinds: no number of workers is advised that a smaller one equals, and none is predicted slower than what it
+    /// is combined from.
+    #[test]
+    fn no_worker_is_advised_for_nothing() {
+        for (cpu, wait, trainer, workers, fit) in [
+            (1e-4, 0.02, 5000.0, 1, 1.0),
+            (1e-4, 0.02, 200.0, 4, 1.2),
+            (0.01, 0.0, 300.0, 2, 0.8),
+            (0.002, 0.005, 400.0, 0, 1.0),
+            (0.0005, 0.05, 1000.0, 16, 1.4),
+        ] {
+            let mut run = Workload {
+                images: 2000,
+                batch_size: 16,
+                cores: 4,
+                num_workers: workers,
+                loader_ceiling: Some(100.0),
+                loader_cpu_seconds: Some(cpu),
+                read_wait_seconds: Some(wait),
+                trainer_ceiling: Some(trainer),
+                ..starting()
+            };
+            run.seconds_per_epoch = Some(fit * Setting::of(&run).unwrap().seconds());
+            let advised = advise(&run, &Prices::default());
+            let mut all: Vec<(u64, f64)> = advised
+                .iter()
+                .filter_map(|advice| match advice.change {
+                    Change::Workers {
+                        workers,
+                        persistent: false,
+                    } => Some((workers, advice.seconds_per_epoch)),
+                    _ => None,
+                })
+                .collect();
+            all.sort_by_key(|one| one.0);
+            assert!(all.windows(2).all(|pair| pair[1].1 < 0.98 * pair[0].1), "{all:?}");
+            let best = advised
+                .iter()
+                .map(|advice| advice.seconds_per_epoch)
+                .fold(f64::INFINITY, f64::min);
+            let first = advised.first().unwrap();
+            assert!(
+                !first.is_worth_it() || first.seconds_per_epoch <= best * 1.001,
+                "{advised:?}"
+            );
+        }
     }
 
     /// A table with one machine of 32 cores.
@@ -799,14 +1024,82 @@ mod tests {
             assert_eq!(misfit(&took(seconds)), None);
             assert!(!advise(&took(seconds), &Prices::built_in()).is_empty());
         }
-        for seconds in [5.0, 30.0] {
-            assert_eq!(advise(&took(seconds), &Prices::built_in()), []);
-        }
-        let why = misfit(&took(30.0)).unwrap();
-        assert!(why.contains("3.0 times as long as"), "{why}");
+        // The cores that others left explain no more than four times as long.
+        assert_eq!(advise(&took(100.0), &Prices::built_in()), []);
+        let why = misfit(&took(100.0)).unwrap();
         assert!(
-            why.ends_with("other programs took 1.2 of 2 cores meanwhile; measure again without them"),
+            why.ends_with("add up to, and other programs took 1.2 of 2 cores meanwhile"),
             "{why}"
         );
+        // Others cannot make it quicker.
+        assert_eq!(advise(&took(5.0), &Prices::built_in()), []);
+        let alone = Workload {
+            others_cores: Some(0.1),
+            ..took(30.0)
+        };
+        assert_eq!(advise(&alone, &Prices::built_in()), []);
+        let why = misfit(&alone).unwrap();
+        assert!(
+            why.ends_with("3.0 times as long as the measured costs of its loader and its trainer add up to"),
+            "{why}"
+        );
+    }
+
+    /// What the run would take on free cores is known from its CPU time, and a change that needs less of it stands before one that
+    /// needs idle cores.
+    #[test]
+    fn beside_other_programs_free_cores_are_predicted() {
+        let run = Workload {
+            seconds_per_epoch: Some(30.0),
+            others_cores: Some(1.25),
+            num_workers: 1,
+            loader_ceiling: Some(50.0),
+            trainer_ceiling: Some(400.0),
+            trainer_cpu_seconds: Some(1e-4),
+            loader_cpu_seconds: Some(0.02),
+            device: "emulated".into(),
+            alternatives: vec![Alternative {
+                change: Change::Shards,
+                loader: 0.9,
+                trainer: 1.0,
+            }],
+            ..workload()
+        };
+        let undisturbed = Workload {
+            seconds_per_epoch: Some(20.2),
+            others_cores: Some(0.0),
+            ..run.clone()
+        };
+        let shared = Workload {
+            seconds_per_epoch: Some(60.0),
+            ..run
+        };
+        assert_eq!(misfit(&shared), None);
+        let why = beside_others(&shared).unwrap();
+        assert!(
+            why.contains("other programs took 1.2 of 2 cores meanwhile")
+                && why.contains("`stokehold advise --try`"),
+            "{why}"
+        );
+        let (free, beside) = (
+            advise(&undisturbed, &Prices::default()),
+            advise(&shared, &Prices::default()),
+        );
+        let two = |workers| Change::Workers {
+            workers,
+            persistent: false,
+        };
+        assert_eq!((&free[0].change, &beside[0].change), (&two(2), &Change::Shards));
+        for one in &beside {
+            let other = of(&free, &one.change);
+            assert!(
+                (one.seconds_per_epoch / other.seconds_per_epoch - 1.0).abs() < 0.03,
+                "{one:?} {other:?}"
+            );
+            assert!(
+                (one.gain_percent - other.gain_percent).abs() < 3.0,
+                "{one:?} {other:?}"
+            );
+        }
     }
 }

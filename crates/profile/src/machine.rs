@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::ProcFs;
 
 /// The properties of a machine that matter for a measurement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// The processor's name; `None` if the platform does not provide it.
     pub cpu: Option<String>,
-    /// Cores this process may use, after affinity and cgroup quota.
+    /// Cores this process may use, after affinity and cgroup quota; a quota is rounded down, to 1 at least.
     pub cores: usize,
+    /// The cores that a cgroup's quota leaves the process, such as 0.5; `None` without a quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<f64>,
     /// Main memory in bytes; `None` if the platform does not provide it.
     pub memory: Option<u64>,
     /// Operating system, such as `linux`.
@@ -42,6 +45,7 @@ impl Machine {
         Self {
             cpu,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            quota: crate::probe::quota(Path::new("/proc"), "self"),
             memory,
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),

@@ -94,7 +94,12 @@ fn locate(path: &Path) -> Result<PathBuf, ProfileError> {
         path: path.to_owned(),
         reason,
     };
-    let data = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    let data = fs::metadata(path).map_err(|error| {
+        failed(match error.kind() {
+            io::ErrorKind::NotFound => "there is no such folder".to_owned(),
+            _ => error.to_string(),
+        })
+    })?;
     if !data.is_dir() {
         return Err(failed("a file; a recording is a folder".to_owned()));
     }
@@ -208,7 +213,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let message = |path: &Path| Recording::open(path).unwrap_err().to_string();
         assert!(message(dir.path()).contains("nothing below it"));
-        assert!(message(&dir.path().join("none")).contains("No such file"));
+        assert!(message(&dir.path().join("none")).contains("there is no such folder"));
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(message(&file).contains("a file"));

@@ -12,7 +12,7 @@ mod processes;
 use crate::ProfileError;
 use crate::system::{SeriesId, Writer};
 
-pub(crate) use cgroup::Cgroup;
+pub(crate) use cgroup::{Cgroup, quota};
 pub(crate) use cores::{Busy, Cores};
 pub(crate) use gpus::Gpus;
 pub(crate) use machine::{Disk, Memory, Network, Pressure};

@@ -14,7 +14,7 @@ use crate::control::{Change, Control, check_interval};
 use crate::kernel::ProcFs;
 use crate::made::Made;
 use crate::percentile::Histogram;
-use crate::probe::{Board, Busy, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes};
+use crate::probe::{Board, Busy, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes, quota};
 use crate::recording::About;
 use crate::system::{self, SeriesId, Writer};
 use crate::workload::Workload;
@@ -188,7 +188,10 @@ impl Recorder {
                 ended: None,
                 exit_code: None,
                 interval_ms: interval.as_millis() as u64,
-                machine: Machine::here(),
+                machine: Machine {
+                    quota: quota(proc, &root),
+                    ..Machine::here()
+                },
                 workload: None,
                 paused: None,
                 idle_seconds,

@@ -19,6 +19,9 @@ pub struct Workload {
     pub num_workers: u64,
     /// Cores that the run could use.
     pub cores: u64,
+    /// The cores that a cgroup's quota left it, such as 0.5; `None` without a quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<f64>,
     /// The number of cores that other programs kept busy, on average; `None` if the platform does not provide
     /// it.
     pub others_cores: Option<f64>,
@@ -43,8 +46,8 @@ pub struct Workload {
     /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` if it was
     /// not measured.
     pub trainer_cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, for which other programs kept the trainer's threads from a core
-    /// while its ceiling was measured, seconds; 0 if it was not measured.
+    /// Time per image for which other programs kept the trainer from a core while its ceiling was measured, seconds; 0 if
+    /// it was not measured. Of a script that of the thread that trains, and otherwise the sum over all threads.
     pub trainer_delay_seconds: f64,
     /// Time per step that the trainer spent between two steps without waiting for a batch: records, messages, log.
     /// Seconds; `None` if it was not measured.
@@ -91,8 +94,20 @@ pub struct ScriptLoader {
     pub persistent_workers: bool,
     /// Whether its batches lie in pinned memory.
     pub pin_memory: bool,
-    /// Start of the workers of an epoch, seconds.
+    /// How long the script took to start the workers of an epoch, seconds.
     pub start_seconds: f64,
+    /// From the start of a worker's process until it could make batches, seconds: imports, unpickling, `worker_init_fn`.
+    #[serde(default)]
+    pub worker_start_seconds: f64,
+    /// Passes over a loader for which workers were started although it had had some before: in these persistent ones would not start.
+    #[serde(default)]
+    pub restarts: u64,
+    /// Bytes that a fetch read per image, by calls or from disks; `None` where the system does not count them.
+    #[serde(default)]
+    pub read_bytes: Option<f64>,
+    /// Threads that compute for a worker on average, its own among them; 0 without workers.
+    #[serde(default)]
+    pub worker_threads: f64,
     /// Copies to the device per image, as the script saw them, seconds.
     pub transfer_seconds: f64,
     /// Whether these came from memory that was not pinned.
@@ -140,6 +155,9 @@ pub enum Change {
     Workers {
         /// Their number.
         workers: u64,
+        /// Whether they also live longer than an epoch, as they did not.
+        #[serde(default, skip_serializing_if = "is_false")]
+        persistent: bool,
     },
     /// Another executor of the pipeline.
     Executor {
@@ -192,8 +210,11 @@ pub enum Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Workers { workers: 1 } => f.write_str("1 worker"),
-            Change::Workers { workers } => write!(f, "{workers} workers"),
+            Change::Workers { workers, persistent } => {
+                let persistent = if *persistent { " persistent" } else { "" };
+                let plural = if *workers == 1 { "" } else { "s" };
+                write!(f, "{workers}{persistent} worker{plural}")
+            }
             Change::Executor { executor } => f.write_str(executor),
             Change::Shards => f.write_str("prepared shards"),
             Change::Baked { operations, .. } => write!(f, "{} performed once", operations.join(", ")),
@@ -219,12 +240,25 @@ impl fmt::Display for Change {
 /// lengthened an image by delay / n. A trainer on a device has less than one: its thread mostly sleeps, and the
 /// delay lengthened an image by no more than itself. What is left is limited by what all cores allow.
 pub fn undisturbed(rate: f64, cpu_seconds: f64, delay_seconds: f64, cores: u64) -> f64 {
+    let threads = ((cpu_seconds + delay_seconds) * rate).max(1.0);
+    undelayed(rate, cpu_seconds, delay_seconds / threads, cores)
+}
+
+/// The same, if the delay is that of the one thread that the others work for, which lengthened an image by all of it.
+pub fn undelayed(rate: f64, cpu_seconds: f64, delay_seconds: f64, cores: u64) -> f64 {
     if !positive(rate) || !positive(cpu_seconds) || !positive(delay_seconds) {
         return rate;
     }
-    let threads = ((cpu_seconds + delay_seconds) * rate).max(1.0);
-    let most = cores as f64 / cpu_seconds;
-    (1.0 / (1.0 / rate - delay_seconds / threads)).min(rate.max(most))
+    let most = rate.max(cores as f64 / cpu_seconds);
+    match 1.0 / rate - delay_seconds {
+        left if left * most > 1.0 => 1.0 / left,
+        _ => most,
+    }
+}
+
+/// serde's attribute wants a function of a reference.
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn positive(value: f64) -> bool {
@@ -249,6 +283,12 @@ mod tests {
         assert!(close(undisturbed(120.0, 0.02, 1.0, 2), 120.0));
         for (cpu, delay) in [(0.0, 1.0), (0.01, 0.0), (0.01, f64::NAN), (f64::NAN, 0.1)] {
             assert!(close(undisturbed(50.0, cpu, delay, 2), 50.0));
+        }
+        // A loop that sleeps for most of 100 ms, and wanted a core for 10 of them in vain.
+        assert!(close(undelayed(10.0, 0.005, 0.01, 2), 1.0 / 0.09));
+        // No more than all cores allow, whatever is taken off.
+        for delay in [0.015, 0.05, 1.0] {
+            assert!(close(undelayed(66.7, 0.02, delay, 2), 100.0));
         }
     }
 }

@@ -33,6 +33,8 @@ import weakref
 SETTINGS = "STOKEHOLD_HOOK"
 #: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
 LOADER = "STOKEHOLD_HOOK_LOADER"
+#: The name of an empty file beside the counters: the hook has started in some process.
+STARTED = "started"
 #: Bytes of lines that wait for the socket: what comes beyond them is dropped and counted.
 ROOM = 1 << 20
 #: Seconds between two writings.
@@ -115,8 +117,12 @@ class Hook:
         known = rank.isdigit() and size.isdigit()
         self.place(*((int(rank), int(size)) if known else (0, 1)))
         self.torch = sys.modules.get("torch")
-        #: When the first iteration began.
-        self.delay = None
+        #: Whether the first iteration has begun.
+        self.iterated = False
+        #: How old this process was when it got the hook.
+        self.age = 0.0
+        #: When that was.
+        self.born = time.time()
 
     def place(self, rank, world):
         """Which of the ranks this is. Spans of other ranks are tracks of their own, beside those of rank 0 that figures are made of."""
@@ -193,7 +199,8 @@ class Hook:
         aside = os.path.join(folder, f".{self.pid}.new")
         try:
             with open(aside, "w", encoding="utf-8") as file:
-                json.dump(self.facts(), file)
+                # Not dump, whose encoder is Python's.
+                file.write(json.dumps(self.facts()))
             os.replace(aside, path)
         except (OSError, TypeError, ValueError) as error:
             self.settings.pop("folder", None)
@@ -201,7 +208,6 @@ class Hook:
 
     def facts(self):
         torch = self.torch
-        delay = run_delay()
         return {
             "pid": self.pid,
             "torch": str(getattr(torch, "__version__", "")),
@@ -210,7 +216,6 @@ class Hook:
             "local_world": number_or(os.environ.get("LOCAL_WORLD_SIZE"), self.world),
             "device": "cuda" if self.device is not None else "cpu",
             "train_steps": self.train_steps,
-            "delay_seconds": max(0.0, delay - self.delay) if delay is not None and self.delay is not None else None,
             "device_busy_seconds": self.device.busy if self.device is not None and self.device.counted else None,
             "device_idle_seconds": self.device.idle if self.device is not None and self.device.counted else None,
             "unpinned_transfers": 0 if self.device is None else self.device.unpinned,
@@ -231,12 +236,15 @@ class Hook:
         self.flush(time.time(), last=True)
 
 
-def run_delay():
-    """Seconds for which the threads of this process could run and had no core; None where the system does not say."""
+def age():
+    """Seconds since this process was started; 0 where the system does not say."""
     try:
-        return sum(schedstat(thread)[1] for thread in os.listdir("/proc/self/task"))
-    except OSError:
-        return None
+        with open("/proc/self/stat", "rb") as file:
+            # proc(5): field 22; what follows the name, which may have spaces, begins with field 3.
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (AttributeError, IndexError, OSError, ValueError):
+        return 0.0
 
 
 def schedstat(thread):
@@ -253,28 +261,56 @@ def seconds(text):
     return int(ran) / 1e9, int(lacked) / 1e9
 
 
-class OwnFile(threading.local):
-    """The calling thread's file of these numbers: opening one takes as long as several readings."""
+class OwnFiles(threading.local):
+    """The calling thread's files of such numbers, by name: opening one takes as long as several readings."""
 
-    process = file = None
+    process = None
+
+    def text(self, name):
+        """What a file says now. None where the system does not have it."""
+        if self.process != hook.pid:
+            self.process, self.files = hook.pid, {}
+        file = self.files.get(name)
+        if file is None:
+            try:
+                file = open(f"/proc/self/task/{threading.get_native_id()}/{name}", "rb", buffering=0)
+            except OSError:
+                file = False
+            self.files[name] = file
+        return os.pread(file.fileno(), 512, 0) if file else None
 
 
-own_file = OwnFile()
+own_files = OwnFiles()
 
 
 def own_lacked():
     """Seconds for which the calling thread could run and had no core."""
     try:
-        if own_file.process != os.getpid():
-            own_file.process = os.getpid()
-            own_file.file = open(f"/proc/self/task/{threading.get_native_id()}/schedstat", "rb", buffering=0)
-        return seconds(os.pread(own_file.file.fileno(), 128, 0))[1]
-    except (AttributeError, OSError, ValueError):
+        text = own_files.text("schedstat")
+        return 0.0 if text is None else int(text.split(None, 2)[1]) / 1e9
+    except (IndexError, OSError, ValueError):
         return 0.0
+
+
+def own_reads():
+    """Bytes that the calling thread has read, by calls and from disks, and those that asking for this adds; None where the system
+    does not say."""
+    try:
+        text = own_files.text("io")
+        if text is None:
+            return None
+        words = text.split(None, 10)
+        return int(words[1]), int(words[9]), len(text)
+    except (IndexError, OSError, ValueError):
+        return None
 
 
 #: How many threads each thread has started so far.
 started = {}
+#: The system's numbers of Python's threads, also of those that have ended for Python and not yet for the system.
+python_threads = set()
+#: So many are remembered.
+THREADS = 10000
 
 
 def watch_threads():
@@ -285,7 +321,9 @@ def watch_threads():
     def counted(self):
         own = threading.get_ident()
         started[own] = started.get(own, 0) + 1
-        return start(self)
+        start(self)
+        if len(python_threads) < THREADS:
+            python_threads.add(self.native_id)
 
     threading.Thread.start = counted
 
@@ -311,6 +349,16 @@ def helped():
     return total + children.ru_utime + children.ru_stime
 
 
+def library_threads():
+    """How many threads of this process are not Python's, and their CPU time: OpenMP's, BLAS's, a decoder's."""
+    own = python_threads.union(thread.native_id for thread in threading.enumerate())
+    try:
+        others = [thread for thread in os.listdir("/proc/self/task") if int(thread) not in own]
+    except (OSError, ValueError):
+        return 0, 0.0
+    return len(others), sum(schedstat(thread)[0] for thread in others)
+
+
 class LoaderFacts:
     """A DataLoader: what it is, and where its time went. It does not keep the loader alive, nor what makes batches in its place.
 
@@ -328,6 +376,8 @@ class LoaderFacts:
         self.swapped = False
         self.swap_refused = None
         self.pipeline = None
+        #: Loaders that were counted here.
+        self.loaders = 1
         #: Of a loader without workers.
         self.fetching = None
 
@@ -344,6 +394,7 @@ class LoaderFacts:
         for iteration in list(self.going):
             iteration.leave(time.time())
         self.loader = weakref.ref(loader)
+        self.loaders += 1
         for name, value in described.items():
             if self.described[name] != value:
                 self.described[name] = None
@@ -351,6 +402,7 @@ class LoaderFacts:
     def facts(self):
         return {
             "number": self.number,
+            "loaders": self.loaders,
             **self.described,
             "swapped": self.swapped,
             "swap_refused": self.swap_refused,
@@ -428,6 +480,11 @@ def member(thing, name):
         return None
 
 
+def spent():
+    """CPU time of this process, and the time for which the calling thread could run and had no core."""
+    return time.process_time(), own_lacked()
+
+
 class Times:
     """Sums over the batches of a loader."""
 
@@ -436,8 +493,9 @@ class Times:
         self.wait_seconds = self.first_wait_seconds = self.start_seconds = 0.0
         #: Of the program, with the batch: until the optimizer's step ends, and after it until it asks for the next.
         self.step_seconds = self.between_seconds = 0.0
-        #: CPU time of all threads of the process in that time, and the time of copies to a device.
-        self.cpu_seconds = self.transfer_seconds = 0.0
+        #: In that time: CPU time of all threads of the process, time for which the program's own could run and had no core, and that
+        #: of copies to a device.
+        self.cpu_seconds = self.delay_seconds = self.transfer_seconds = 0.0
         #: Of iterations that came to their end.
         self.finished_images = 0
 
@@ -466,29 +524,29 @@ class Iteration:
         self.images = 0
         self.first = True
 
-    def asked(self, now, cpu):
+    def asked(self, now, spent):
         """The program asks for a batch: what it did with the last one is over."""
         open_one = hook.open
         if open_one is not None and open_one is not self and open_one.interrupted is None:
             # Another loader's batches have their own time, as validation in the midst of an epoch has.
-            open_one.interrupted = (now, cpu)
+            open_one.interrupted = (now, spent)
             # A pass that began after it, or one after batches without gradients: the program left it, and later steps of the
             # optimizer are not its own.
             # Two loaders that are iterated in turns share their steps.
             if self.batches == 0 or not open_one.graded:
                 open_one.steps_before = hook.optimizer_steps
-        self.close(now, cpu)
+        self.close(now, spent)
         if self.expected and self.batches == self.expected:
             # Either the end, or an iterator that begins anew by itself.
             self.end(now)
             self.__init__(self.facts, now)
             self.facts.going.append(self)
 
-    def close(self, now, cpu):
+    def close(self, now, spent):
         if self.given is None:
             return
-        (asked, at, at_cpu, images, steps), self.given = self.given, None
-        end, end_cpu = self.interrupted or (now, cpu)
+        (asked, at, before, images, steps), self.given = self.given, None
+        end, after = self.interrupted or (now, spent)
         self.interrupted = None
         so_far = hook.optimizer_steps if self.steps_before is None else self.steps_before
         self.steps_before = None
@@ -497,15 +555,15 @@ class Iteration:
         device = hook.device
         events = None if device is None else device.closed(stepped)
         copied = 0.0 if device is None else device.taken()
-        self.intervals.append((asked, at, step_end, end, end_cpu - at_cpu, images, events, copied))
+        self.intervals.append((asked, at, step_end, end, after[0] - before[0], after[1] - before[1], images, events, copied))
         if stepped:
             self.decide(True)
         elif self.trains is False or len(self.intervals) >= UNDECIDED:
             self.decide(bool(self.trains))
 
-    def got(self, asked, now, cpu, images):
+    def got(self, asked, now, spent, images):
         self.batches += 1
-        self.given = (asked, now, cpu, images, hook.optimizer_steps)
+        self.given = (asked, now, spent, images, hook.optimizer_steps)
         self.graded = hook.torch is None or hook.torch.is_grad_enabled()
         hook.open = self
         if hook.device is None and hook.torch is not None and cuda_is_used(hook.torch):
@@ -519,7 +577,7 @@ class Iteration:
         self.trains = trains
         times = self.facts.train if trains else self.facts.evaluate
         marked = marks_itself()
-        for asked, at, step_end, end, cpu, images, events, copied in self.intervals:
+        for asked, at, step_end, end, cpu, lacked, images, events, copied in self.intervals:
             times.batches += 1
             times.images += images
             self.images += images
@@ -533,6 +591,8 @@ class Iteration:
             times.step_seconds += step_end - at
             times.between_seconds += end - step_end
             times.cpu_seconds += cpu
+            # Another thread may have asked for the next batch.
+            times.delay_seconds += max(0.0, lacked)
             times.transfer_seconds += copied
             if hook.device is not None:
                 hook.device.count(events if trains else None)
@@ -555,7 +615,7 @@ class Iteration:
 
     def decide_rest(self, now):
         if self.given is not None:
-            self.close(now, time.process_time())
+            self.close(now, spent())
         if self.intervals:
             self.decide(bool(self.trains))
 
@@ -563,9 +623,9 @@ class Iteration:
         """The program asks for no more: it has all batches, or has left the loop before."""
         if self.given is not None and self.interrupted is None:
             # What it does now is no part of the last batch's time.
-            _, at, cpu, _, steps = self.given
+            _, at, before, _, steps = self.given
             last = hook.optimizer_end if hook.optimizer_steps > steps else at
-            self.interrupted = (min(max(at, last), now), cpu)
+            self.interrupted = (min(max(at, last), now), before)
         if self.expected and self.batches >= self.expected:
             self.end(now)
         else:
@@ -612,28 +672,40 @@ def marks_itself():
 class Fetching:
     """What makes batches in this process."""
 
-    def __init__(self, loader, worker):
+    def __init__(self, loader, worker, start):
         self.loader = loader
         self.worker = worker
+        self.start_seconds = start
         self.batches = self.images = 0
-        self.wait_seconds = self.doubt_seconds = self.cpu_seconds = 0.0
+        self.wait_seconds = self.doubt_seconds = self.reading_seconds = self.cpu_seconds = 0.0
+        #: None where the system does not count them.
+        self.read_bytes = 0
         self.process_began = None
 
     def facts(self):
+        threads, computed = (0, 0.0) if self.worker is None else library_threads()
         return {
             "loader": self.loader,
             "worker": self.worker,
             "owner": hook.owner,
+            #: From the start of a worker's process until it could make batches.
+            "start_seconds": self.start_seconds,
             "batches": self.batches,
             "images": self.images,
             #: What fetches took beyond the time for which their thread ran or lacked a core.
             "wait_seconds": self.wait_seconds,
             #: The part of it in which other threads or processes may have computed what the fetch waited for.
             "doubt_seconds": self.doubt_seconds,
+            #: The part of it in fetches whose thread read any bytes.
+            "reading_seconds": self.reading_seconds,
+            "read_bytes": self.read_bytes,
             #: Of the fetching thread, while it fetched.
             "cpu_seconds": self.cpu_seconds,
             #: Of the whole process since its first batch was begun: what sends batches included.
             "process_cpu_seconds": 0.0 if self.process_began is None else time.process_time() - self.process_began,
+            #: Of a worker: threads that are not Python's, and their CPU time.
+            "library_threads": threads,
+            "library_cpu_seconds": computed,
         }
 
 
@@ -870,8 +942,8 @@ def wrap_iter(loader_class):
 
 @guarded
 def begin_iteration(loader):
-    if hook.delay is None:
-        hook.delay = run_delay()
+    if not hook.iterated:
+        hook.iterated = True
         # Processes that the script itself has started have no variable that says which of them they are.
         ranks = getattr(hook.torch, "distributed", None)
         if ranks is not None and ranks.is_available() and ranks.is_initialized():
@@ -932,12 +1004,12 @@ def watched_next(original):
 
 @guarded
 def note_asked(iteration, now):
-    iteration.asked(now, time.process_time())
+    iteration.asked(now, spent())
 
 
 @guarded
 def note_got(iteration, asked, batch):
-    iteration.got(asked, time.time(), time.process_time(), images_of(batch, iteration.facts.described["batch_size"]))
+    iteration.got(asked, time.time(), spent(), images_of(batch, iteration.facts.described["batch_size"]))
 
 
 @guarded
@@ -971,11 +1043,11 @@ def watch_fetcher(fetcher):
             from multiprocessing import util
 
             util.Finalize(None, hook.finish, exitpriority=0)
-            hook.fetching = Fetching(loader, worker)
+            hook.fetching = Fetching(loader, worker, hook.age + time.time() - hook.born)
         fetching = hook.fetching
     elif loader is not None and loader < len(hook.loaders):
         facts = hook.loaders[loader]
-        fetching = facts.fetching = facts.fetching or Fetching(loader, None)
+        fetching = facts.fetching = facts.fetching or Fetching(loader, None, 0.0)
     else:
         return
     original = fetcher.fetch
@@ -986,23 +1058,34 @@ def watch_fetcher(fetcher):
             fetching.process_began = time.process_time()
         # The clock comes last here and first at the end: reading the others is no part of a fetch.
         before = fetch_counts()
+        # Counting is a read too.
+        reads = own_reads()
         begin = time.time()
         batch = original(indices)
-        note_fetched(fetching, begin, before, indices, batch, rest)
+        note_fetched(fetching, begin, before, reads, indices, batch, rest)
         return batch
 
     fetcher.fetch = fetch
 
 
 @guarded
-def note_fetched(fetching, begin, before, indices, batch, rest):
+def note_fetched(fetching, begin, before, reads, indices, batch, rest):
     now = time.time()
+    after = own_reads()
     new, others, lacked, cpu = (max(0.0, end - start) for start, end in zip(before, fetch_counts()))
     wait = max(0.0, now - begin - cpu - lacked)
     fetching.batches += 1
     fetching.images += len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
     fetching.wait_seconds += wait
     fetching.doubt_seconds += wait if new else min(wait, others)
+    if reads is None or after is None:
+        fetching.read_bytes = None
+    else:
+        read = max(after[0] - reads[0] - reads[2], after[1] - reads[1])
+        if read > 0:
+            fetching.reading_seconds += wait
+            if fetching.read_bytes is not None:
+                fetching.read_bytes += read
     fetching.cpu_seconds += cpu
     hook.span(b"DataLoaderWorker", begin, now, rest)
     if rest:
@@ -1213,7 +1296,19 @@ class Loading(importlib.abc.Loader):
 def after_fork():
     """A forked process has counters of its own, and not its parent's socket."""
     if hook is not None:
+        python_threads.clear()
         hook.begin()
+
+
+def mark_start():
+    """Leaves a sign in the folder of the counters that the hook has started in a process."""
+    folder = hook.settings.get("folder")
+    if folder:
+        try:
+            os.close(os.open(os.path.join(folder, STARTED), os.O_CREAT | os.O_WRONLY, 0o644))
+        except OSError:
+            # Whoever writes counters says so.
+            pass
 
 
 def start():
@@ -1223,6 +1318,8 @@ def start():
     if not text:
         return
     hook = Hook(json.loads(text))
+    hook.age = age()
+    mark_start()
     sys.meta_path.insert(0, Finder())
     atexit.register(hook.finish)
     if hasattr(os, "register_at_fork"):

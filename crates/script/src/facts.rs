@@ -27,8 +27,6 @@ pub struct Process {
     pub device: String,
     /// The batches that it trained on.
     pub train_steps: u64,
-    /// Since its first batch: time of its threads that could run and had no core, seconds.
-    pub delay_seconds: Option<f64>,
     /// Time in which its steps kept the device busy, seconds.
     pub device_busy_seconds: Option<f64>,
     /// Time in which the device had nothing to do between two steps, seconds.
@@ -51,6 +49,8 @@ pub struct Process {
 pub struct LoaderFacts {
     /// Its place among the loaders of its process.
     pub number: u64,
+    /// Loaders of one kind that are counted here, each of which a script made anew.
+    pub loaders: u64,
     /// Worker processes.
     pub num_workers: u64,
     /// Images of a batch, if it makes batches.
@@ -107,6 +107,8 @@ pub struct Times {
     pub between_seconds: f64,
     /// CPU time of the process in these two, seconds.
     pub cpu_seconds: f64,
+    /// Time in these for which the thread that trains could run and had no core, seconds; 0 where the system does not count it.
+    pub delay_seconds: f64,
     /// Copies to the device in these, as the script saw them, seconds.
     pub transfer_seconds: f64,
     /// Images of the passes that came to the end.
@@ -123,6 +125,8 @@ pub struct Fetching {
     pub worker: Option<u64>,
     /// The number of the process that the loader is of; `None` in that process.
     pub owner: Option<u32>,
+    /// From the start of a worker's process until it could make batches: what it imports and unpickles, and `worker_init_fn`. Seconds.
+    pub start_seconds: f64,
     /// Batches.
     pub batches: u64,
     /// Samples.
@@ -132,10 +136,32 @@ pub struct Fetching {
     pub wait_seconds: f64,
     /// The part of the wait in which other threads or processes may have computed what the fetch waited for, seconds.
     pub doubt_seconds: f64,
+    /// The part of the wait in fetches whose thread read any bytes, seconds.
+    pub reading_seconds: f64,
+    /// Bytes that fetches read, by calls or from disks; `None` where the system does not count them.
+    pub read_bytes: Option<u64>,
     /// CPU time of the thread that fetches, while it fetched, seconds.
     pub cpu_seconds: f64,
     /// CPU time of the whole process since the first batch, seconds.
     pub process_cpu_seconds: f64,
+    /// Threads of a worker that are not Python's: those of OpenMP, BLAS, OpenCV.
+    pub library_threads: u64,
+    /// Their CPU time, seconds.
+    pub library_cpu_seconds: f64,
+}
+
+/// The name of a file beside the counters: the hook has started in some process.
+const STARTED: &str = "started";
+
+/// Whether the hook has started in any process that has its counters in this folder.
+pub fn started(folder: &Path) -> bool {
+    folder.join(STARTED).exists()
+}
+
+/// Takes the sign of that away.
+pub(crate) fn unmark(folder: &Path) {
+    // It may never have been there.
+    let _ = fs::remove_file(folder.join(STARTED));
 }
 
 /// What all processes have counted in a folder, by process number; and what could not be read.

@@ -17,7 +17,7 @@ const FILES: [(&str, &str); 2] = [
 ];
 
 /// The variable that has the hook's settings.
-const SETTINGS: &str = "STOKEHOLD_HOOK";
+pub const SETTINGS: &str = "STOKEHOLD_HOOK";
 
 /// The folder of the counters in a recording.
 pub const FOLDER: &str = "python";
@@ -168,11 +168,17 @@ impl Drop for Hook {
     }
 }
 
+/// Whether a command is an interpreter of Python, by its name.
+pub fn is_python(command: &[OsString]) -> bool {
+    let name = command.first().and_then(|program| Path::new(program).file_name());
+    name.and_then(OsStr::to_str)
+        .is_some_and(|name| name.starts_with("python"))
+}
+
 /// The option of a Python command that keeps the hook from starting: `-I`, `-E` or `-S`. `None` for other commands.
 pub fn forbidden(command: &[OsString]) -> Option<&'static str> {
-    let (program, rest) = command.split_first()?;
-    let name = Path::new(program).file_name()?.to_str()?;
-    if !name.starts_with("python") {
+    let (_, rest) = command.split_first()?;
+    if !is_python(command) {
         return None;
     }
     let mut rest = rest.iter();

@@ -10,8 +10,8 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use stokehold_profile::workload::Workload;
 use stokehold_profile::{Contention, Machine};
 
-use crate::facts::read;
-use crate::hook::{Changes, FOLDER, Hook, forbidden};
+use crate::facts::{read, started, unmark};
+use crate::hook::{Changes, FOLDER, Hook, forbidden, is_python};
 use crate::workload::Script;
 
 /// A recording whose commands get the hook.
@@ -20,6 +20,7 @@ pub struct Watched {
     /// Why there is none.
     hook: Result<Hook, String>,
     counters: PathBuf,
+    is_python: bool,
     began: Instant,
     before: Option<Contention>,
     cpu: Duration,
@@ -42,6 +43,7 @@ impl Watched {
         Self {
             hook,
             counters,
+            is_python: is_python(words),
             began: Instant::now(),
             before: Contention::now(),
             cpu: children_cpu(),
@@ -61,6 +63,11 @@ impl Watched {
             return (None, vec![format!("steps and waits are not seen: {reason}")]);
         }
         let mut notes = Vec::new();
+        if self.is_python && !started(&self.counters) {
+            notes.push(
+                "the hook did not start in this Python, so steps and waits are not seen: PYTHONPATH did not reach it".to_owned(),
+            );
+        }
         let own = children_cpu().saturating_sub(self.cpu).as_secs_f64();
         let others = self.before.zip(Contention::now()).and_then(|(before, now)| {
             let seconds = self.began.elapsed().as_secs_f64();
@@ -86,7 +93,11 @@ impl Watched {
             ));
         }
         notes.extend(script.iter().flat_map(Script::notes));
-        let workload = script.map(|script| script.workload(Machine::here().cores as u64, others));
+        let machine = Machine::here();
+        let workload = script.map(|script| Workload {
+            quota: machine.quota,
+            ..script.workload(machine.cores as u64, others)
+        });
         (workload, notes)
     }
 }
@@ -95,6 +106,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         self.hook = Err(String::new());
         // Nothing of the hook is left in the recording of another program.
+        unmark(&self.counters);
         let _ = std::fs::remove_dir(&self.counters);
     }
 }

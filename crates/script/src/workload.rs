@@ -58,8 +58,17 @@ impl Script {
             return None;
         }
         let each = (time(train) - train.first_wait_seconds - train.start_seconds) / train.images as f64;
-        let begins = (train.first_wait_seconds + train.start_seconds) / train.iterations.max(1) as f64;
-        Some(each * images as f64 + begins)
+        let mut begins = train.first_wait_seconds + train.start_seconds;
+        if self.loader.persistent_workers {
+            // Those of the first epoch serve all others.
+            begins = (begins - self.worker_start()).max(0.0);
+        }
+        Some(each * images as f64 + begins / train.iterations.max(1) as f64)
+    }
+
+    /// What a worker took to start, seconds.
+    fn worker_start(&self) -> f64 {
+        self.sum(|maker| maker.start_seconds) / self.makers.len().max(1) as f64
     }
 
     /// The numbers from which gains are predicted, for a machine with `cores` cores, of which other programs used `others`.
@@ -84,35 +93,27 @@ impl Script {
         let waited = process
             .device_idle_seconds
             .map_or(waited, |idle| waited.min(idle));
-        // The delay is that of the whole process; these steps have their part of it.
-        let at_work = |loader: &LoaderFacts| -> f64 {
-            let of = |times: &Times| {
-                let fetched = if loader.num_workers == 0 {
-                    times.wait_seconds
-                } else {
-                    0.0
-                };
-                times.step_seconds + times.between_seconds + fetched
-            };
-            of(&loader.train) + of(&loader.evaluate)
+        let made = self.sum(|maker| maker.images as f64);
+        let of_image = |value: &dyn Fn(&Fetching) -> f64| -> Option<f64> {
+            (made > 0.0).then(|| self.sum(value) / made)
         };
-        let all_work: f64 = process.loaders.iter().map(at_work).sum();
-        let part = busy / all_work.max(busy).max(1e-9);
-        let made: u64 = self.makers.iter().map(|maker| maker.images).sum();
-        let of_makers = |value: &dyn Fn(&Fetching) -> f64| -> Option<f64> {
-            (made > 0).then(|| self.makers.iter().map(value).sum::<f64>() / made as f64)
-        };
-        let cpu = of_makers(&|maker| match maker.worker {
-            Some(_) => maker.process_cpu_seconds.max(maker.cpu_seconds),
-            None => maker.cpu_seconds,
-        });
-        let wait = of_makers(&|maker| maker.wait_seconds).filter(|_| !self.has_helpers());
+        let cpu = of_image(&of_process);
+        let wait = of_image(&|maker| maker.wait_seconds).filter(|_| !self.has_helpers());
         let cores = (cores / process.local_world.max(1)).max(1);
         let ceiling = cpu.zip(wait).map(|(cpu, wait)| {
             let workers = loader.num_workers.max(1) as f64;
             (workers / (cpu + wait)).min(cores as f64 / cpu.max(1e-9))
         });
-        let stages = [("load", cpu), ("read", wait)];
+        // Of a wait in which nothing is read nobody knows what it is for.
+        let waiting = if self.sum(|maker| maker.reading_seconds) >= 0.5 * self.sum(|maker| maker.wait_seconds)
+        {
+            "read"
+        } else {
+            "wait"
+        };
+        let stages = [("load", cpu), (waiting, wait)];
+        let counted = self.makers.iter().all(|maker| maker.read_bytes.is_some());
+        let read_bytes = of_image(&|maker| maker.read_bytes.unwrap_or(0) as f64).filter(|_| counted);
         Workload {
             images: epoch.unwrap_or(0),
             batch_size: (images / train.batches as f64).round() as u64,
@@ -133,7 +134,7 @@ impl Script {
             trainer_ceiling: (busy > 0.0).then(|| images / busy.max(on_device)),
             loader_cpu_seconds: cpu,
             trainer_cpu_seconds: Some(per_image(train.cpu_seconds)),
-            trainer_delay_seconds: per_image(part * process.delay_seconds.unwrap_or(0.0)),
+            trainer_delay_seconds: per_image(train.delay_seconds),
             worker_cpu_seconds: cpu,
             read_wait_seconds: wait,
             stage_seconds: stages
@@ -150,6 +151,13 @@ impl Script {
                 persistent_workers: loader.persistent_workers,
                 pin_memory: loader.pin_memory,
                 start_seconds: train.start_seconds / train.iterations.max(1) as f64,
+                worker_start_seconds: self.worker_start(),
+                restarts: match loader.num_workers > 0 && !loader.persistent_workers && !loader.swapped {
+                    true => train.iterations.saturating_sub(loader.loaders.max(1)),
+                    false => 0,
+                },
+                read_bytes,
+                worker_threads: self.worker_threads(),
                 transfer_seconds: per_image(train.transfer_seconds),
                 prefetch_factor: loader.prefetch_factor,
                 ranks: process.world.max(1),
@@ -162,8 +170,23 @@ impl Script {
 
     /// Whether threads or processes of the data set's own leave it open what its workers wait for.
     fn has_helpers(&self) -> bool {
-        let sum = |value: &dyn Fn(&Fetching) -> f64| self.makers.iter().map(value).sum::<f64>();
-        sum(&|maker| maker.doubt_seconds) > 0.2 * sum(&|maker| maker.cpu_seconds + maker.wait_seconds)
+        self.sum(|maker| maker.doubt_seconds) > 0.2 * self.sum(|maker| maker.cpu_seconds + maker.wait_seconds)
+    }
+
+    /// Threads that compute for a worker on average, its own among them.
+    fn worker_threads(&self) -> f64 {
+        let all = self.sum(of_process);
+        let own = all - self.sum(|maker| maker.library_cpu_seconds);
+        match self.loader.num_workers {
+            0 => 0.0,
+            // One that computes in libraries alone still waits for them in a thread of its own.
+            _ => all / own.max(1e-3 * all).max(1e-9),
+        }
+    }
+
+    /// The sum over the makers of batches.
+    fn sum(&self, value: impl Fn(&Fetching) -> f64) -> f64 {
+        self.makers.iter().map(value).sum()
     }
 
     /// What a reader of the numbers should know.
@@ -201,6 +224,14 @@ impl Script {
     }
 }
 
+/// CPU time of a maker of batches: that of its whole process, if it does nothing else.
+fn of_process(maker: &Fetching) -> f64 {
+    match maker.worker {
+        Some(_) => maker.process_cpu_seconds.max(maker.cpu_seconds),
+        None => maker.cpu_seconds,
+    }
+}
+
 /// All time of the batches.
 fn time(times: &Times) -> f64 {
     times.wait_seconds + times.start_seconds + times.step_seconds + times.between_seconds
@@ -223,6 +254,7 @@ mod tests {
             step_seconds: 0.2,
             between_seconds: 0.1,
             cpu_seconds: 0.12,
+            delay_seconds: 0.06,
             transfer_seconds: 0.0,
             finished_images: 120,
         };
@@ -241,9 +273,11 @@ mod tests {
                 batches,
                 images,
                 wait_seconds: 0.020 * images as f64,
-                doubt_seconds: 0.0,
+                reading_seconds: 0.015 * images as f64,
+                read_bytes: Some(5000 * images),
                 cpu_seconds: 0.004 * images as f64,
                 process_cpu_seconds: 0.005 * images as f64,
+                ..Fetching::default()
             }),
             ..Process::default()
         };
@@ -251,7 +285,6 @@ mod tests {
             pid: 1,
             loaders: vec![loader],
             device: "cpu".to_owned(),
-            delay_seconds: Some(0.06),
             ..Process::default()
         };
         Script::of(&[main, worker(2, 15, 60), worker(3, 15, 60)]).unwrap()
@@ -312,6 +345,71 @@ mod tests {
         assert!(script.notes()[0].contains("threads or processes of its own"));
     }
 
+    /// Where nothing is read, a worker may wait for storage, a network or a sleep.
+    #[test]
+    fn a_wait_is_for_storage_only_where_bytes_are_read() {
+        let mut script = script();
+        let stage = |script: &Script| {
+            script
+                .workload(8, None)
+                .stage_seconds
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(stage(&script), ["load", "read"]);
+        assert_eq!(script.workload(8, None).script.unwrap().read_bytes, Some(5000.0));
+        for maker in &mut script.makers {
+            // An import in the first fetch.
+            maker.reading_seconds = 0.02;
+            maker.read_bytes = None;
+        }
+        assert_eq!(stage(&script), ["load", "wait"]);
+        let workload = script.workload(8, None);
+        assert!(close(workload.read_wait_seconds, 0.020));
+        assert_eq!(workload.script.unwrap().read_bytes, None);
+    }
+
+    /// Persistent workers serve all epochs but the first: what they took to start is no part of an epoch.
+    #[test]
+    fn what_workers_do_before_their_first_batch_is_a_start() {
+        let mut script = script();
+        for maker in &mut script.makers {
+            maker.start_seconds = 0.1;
+        }
+        let workload = script.workload(8, None);
+        let about = workload.script.unwrap();
+        assert!(close(Some(about.worker_start_seconds), 0.1));
+        assert!(close(Some(about.start_seconds), 0.05));
+        assert_eq!(about.restarts, 1);
+        assert!(close(workload.seconds_per_epoch, 60.0 * 2.7 / 120.0 + 0.2));
+        script.loader.persistent_workers = true;
+        let workload = script.workload(8, None);
+        assert!(close(workload.seconds_per_epoch, 60.0 * 2.7 / 120.0 + 0.15));
+        assert_eq!(workload.script.unwrap().restarts, 0);
+        // A loader that is made anew for every epoch has no workers to keep.
+        script.loader.persistent_workers = false;
+        script.loader.loaders = 2;
+        assert_eq!(script.workload(8, None).script.unwrap().restarts, 0);
+    }
+
+    /// Two workers that compute for 0.3 s each, of which a library's own threads took 0.2.
+    #[test]
+    fn threads_of_libraries_are_told() {
+        let mut script = script();
+        assert!(close(
+            Some(script.workload(8, None).script.unwrap().worker_threads),
+            1.0
+        ));
+        for maker in &mut script.makers {
+            maker.library_cpu_seconds = 0.2;
+        }
+        assert!(close(
+            Some(script.workload(8, None).script.unwrap().worker_threads),
+            3.0
+        ));
+    }
+
     /// A device that is behind the script sets its pace, and has not waited for what it has not come to.
     #[test]
     fn a_device_behind_the_script_is_the_trainer() {
@@ -332,7 +430,7 @@ mod tests {
         assert!(script.notes()[0].contains("rank 0 of 16"));
     }
 
-    /// Workers of another process's loader of the same number are not this one's; validation has its part of the delay.
+    /// Workers of another process's loader of the same number are not this one's; validation has a delay of its own.
     #[test]
     fn what_is_of_others_is_not_counted() {
         let mut processes = vec![script().process.clone()];
@@ -340,6 +438,7 @@ mod tests {
             number: 1,
             evaluate: Times {
                 step_seconds: 0.3,
+                delay_seconds: 0.3,
                 ..Times::default()
             },
             ..LoaderFacts::default()
@@ -359,7 +458,7 @@ mod tests {
         });
         let workload = Script::of(&processes).unwrap().workload(8, None);
         assert_eq!(workload.loader_cpu_seconds, None);
-        assert!(close(Some(workload.trainer_delay_seconds), 0.5 * 0.0005));
+        assert!(close(Some(workload.trainer_delay_seconds), 0.0005));
     }
 
     #[test]

@@ -280,6 +280,7 @@ impl Simulation {
             machine: Machine {
                 cpu: Some("simulated".to_owned()),
                 cores: self.cores,
+                quota: None,
                 memory: None,
                 os: "none".to_owned(),
                 arch: "none".to_owned(),

@@ -1,9 +1,9 @@
 //! Stores the input of predictions: a run's [`Workload`], in `recording.json`.
 
 use stokehold_loader::Costs;
-use stokehold_profile::About;
 use stokehold_profile::timeline::Total;
 use stokehold_profile::workload::Workload;
+use stokehold_profile::{About, Machine};
 
 use crate::config::TrainConfig;
 use crate::run::{ChosenWorkers, RunFolder};
@@ -46,6 +46,8 @@ pub(crate) fn of(
         batch_size: config.batch_size as u64,
         num_workers: num_workers as u64,
         cores: summary.cores,
+        // Ranks may be on several machines.
+        quota: Machine::here().quota.filter(|_| summary.ranks.is_none()),
         others_cores: summary.others_cores,
         executor: summary.executor.to_string(),
         shards,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use serde::Serialize;
-use stokehold_diagnose::advice::{Advice, Prices, misfit};
+use stokehold_diagnose::advice::{Advice, Prices, beside_others, misfit};
 use stokehold_profile::Machine;
 use stokehold_profile::workload::{Change, Workload};
 use stokehold_script::Changes;
@@ -286,19 +286,19 @@ struct Wish {
 }
 
 impl Wish {
-    fn of(advice: &Advice) -> Self {
+    /// Beside other programs predictions are those of free cores, and not of a trial.
+    fn of(advice: &Advice, shared: bool) -> Self {
         let now = advice.seconds_per_epoch + advice.gain_seconds;
         Self {
             change: advice.change.clone(),
             title: advice.title.clone(),
             argument: advice.flags.join(" "),
-            predicted_ratio: Some(advice.seconds_per_epoch / now),
+            predicted_ratio: (!shared).then_some(advice.seconds_per_epoch / now),
             is_worth_it: advice.is_worth_it(),
         }
     }
 
-    /// What usually helps a loader, where a machine that other programs use lets nothing be predicted: trials in turns show all
-    /// the same what it is worth.
+    /// What usually helps a loader, where nothing is predicted: trials in turns show all the same what it is worth.
     fn usual(workload: &Workload) -> Vec<Self> {
         let Some(script) = &workload.script else {
             return Vec::new();
@@ -313,11 +313,14 @@ impl Wish {
         let mut wishes = Vec::new();
         let (cores, workers) = (workload.cores, workload.num_workers);
         if !script.iterable && cores != workers && script.ranks <= 1 {
-            let change = Change::Workers { workers: cores };
+            let change = Change::Workers {
+                workers: cores,
+                persistent: false,
+            };
             let title = format!("{change} instead of {workers}");
             wishes.push(wish(change, title, format!("num_workers={cores}")));
         }
-        if workers > 0 && !script.persistent_workers {
+        if workers > 0 && script.restarts > 0 {
             let argument = "persistent_workers=True".to_owned();
             wishes.push(wish(
                 Change::PersistentWorkers,
@@ -357,7 +360,11 @@ fn candidates(advised: &Advised, command: &[OsString], problems: &mut Vec<String
     };
     let wishes: Vec<Wish> = match misfit(&advised.workload) {
         Some(_) => Wish::usual(&advised.workload),
-        None => advised.advice.iter().map(Wish::of).collect(),
+        None => {
+            let shared = beside_others(&advised.workload).is_some();
+            let advice = advised.advice.iter();
+            advice.map(|advice| Wish::of(advice, shared)).collect()
+        }
     };
     let mut workers = false;
     for wish in &wishes {
@@ -365,13 +372,18 @@ fn candidates(advised: &Advised, command: &[OsString], problems: &mut Vec<String
         let argument = &wish.argument;
         match &wish.change {
             // The best number.
-            Change::Workers { workers: number } if wish.is_worth_it && !workers => {
+            Change::Workers {
+                workers: number,
+                persistent,
+            } if wish.is_worth_it && !workers => {
                 workers = true;
                 let changes = Changes {
                     workers: Some(*number),
+                    persistent: *persistent,
                     ..changes
                 };
-                let option = format!("--workers {number}");
+                let kept = if *persistent { " --persistent-workers" } else { "" };
+                let option = format!("--workers {number}{kept}");
                 offer(wish, &wish.title, changes, &option, argument);
             }
             Change::Executor { .. } => {

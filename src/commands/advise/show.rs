@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use stokehold_diagnose::advice::{Advice, amount, fit};
+use stokehold_diagnose::advice::{Advice, amount, beside_others, fit};
 use stokehold_page::words::plural;
 
 use super::Advised;
@@ -117,11 +117,21 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
             row(&mut text, advice, width, advised);
         }
     }
-    if let Some(fit) = fit(workload).filter(|_| !advised.advice.is_empty()) {
+    if beside_others(workload).is_some() && !advised.advice.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nThe predictions are those of {}. What needs less CPU time comes first: it is quicker whatever else runs.",
+            plural(workload.cores as usize, "free core")
+        );
+    } else if let Some(fit) = fit(workload).filter(|_| !advised.advice.is_empty()) {
         let _ = writeln!(
             text,
             "\nThe run's own epochs took {fit:.2} times as long as the model says for them; predictions are multiplied \
-             by that."
+             by that{}.",
+            match workload.script {
+                Some(_) => ", and those of numbers of workers far from the run's by less",
+                None => "",
+            }
         );
     }
     if let Some(machines) = &advised.machines {

@@ -133,7 +133,7 @@ pub fn run(
 /// Makes the change.
 fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>> {
     match change {
-        Change::Workers { workers } => config.workers = workers.to_string().parse::<Workers>()?,
+        Change::Workers { workers, .. } => config.workers = workers.to_string().parse::<Workers>()?,
         Change::Executor { executor } => config.executor = executor.parse()?,
         Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
         Change::Precision { precision } => config.precision = precision.parse()?,

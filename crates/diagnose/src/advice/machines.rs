@@ -20,7 +20,7 @@ use stokehold_page::words::{duration, plural};
 use stokehold_profile::Machine;
 use stokehold_profile::workload::Workload;
 
-use super::model::{Setting, fitted, misfit};
+use super::model::{Setting, beside_others, fitted, misfit};
 use super::prices::{MachinePrice, Prices, amount};
 
 /// A training on the machine of its run, and on the machines of the table of prices.
@@ -73,7 +73,7 @@ const SPREAD: f64 = 1.4;
 
 /// The whole training on the run's own machine and on others. `None` where nothing is predicted of the run.
 pub fn machines(workload: &Workload, on: Option<&Machine>, epochs: u64, prices: &Prices) -> Option<Machines> {
-    let now = fitted(workload).filter(|_| misfit(workload).is_none())?;
+    let now = fitted(workload).filter(|_| misfit(workload).or(beside_others(workload)).is_none())?;
     let seconds = workload.seconds_per_epoch?;
     let priced = prices.here();
     let recorded = on.and_then(|machine| machine.gpu.as_deref());

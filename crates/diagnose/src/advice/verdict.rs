@@ -5,7 +5,7 @@ use stokehold_profile::ranks::RanksSummary;
 use stokehold_profile::{Recording, dimension, span};
 
 use super::model::Setting;
-use super::{Advice, Workload, misfit};
+use super::{Advice, Workload, beside_others, misfit};
 use crate::rules::Finding;
 
 /// One sentence about a run, such as "The trainer waited for data 63 % of the time; decoding on 2 cores is the limit; fused
@@ -22,7 +22,10 @@ pub fn verdict(
 ) -> String {
     let mut parts = match workload {
         Some(workload) => of_workload(workload),
-        None => of_recording(recording, findings),
+        None => match too_short(recording) {
+            Some(short) => vec![short],
+            None => of_recording(recording, findings),
+        },
     };
     // Changes on this machine come first in that list.
     if let Some(best) = advice.first() {
@@ -42,9 +45,12 @@ pub fn verdict(
                 best.title,
                 seconds(best.seconds_per_epoch),
                 seconds(now),
-                match workload.and_then(Workload::others) {
-                    Some(_) => ", if the other programs left it the cores",
-                    None => "",
+                match workload {
+                    Some(workload) if beside_others(workload).is_some() =>
+                        format!(" on {}", plural(workload.cores as usize, "free core")),
+                    Some(workload) if workload.others().is_some() =>
+                        ", if the other programs left it the cores".to_owned(),
+                    _ => String::new(),
                 }
             )
         } else if let Some(possible) = possible {
@@ -60,6 +66,7 @@ pub fn verdict(
     } else {
         parts.extend(workload.and_then(misfit));
     }
+    parts.extend(workload.and_then(beside_others));
     let mut sentence = parts.join("; ");
     if let Some(first) = sentence.get_mut(..1) {
         first.make_ascii_uppercase();
@@ -90,16 +97,42 @@ fn of_workload(workload: &Workload) -> Vec<String> {
     let alone = Setting::of(workload);
     let (loader, trainer) = alone.map_or((loader, trainer), |alone| (alone.loader(), alone.trainer));
     let slowest = slowest_stage(workload);
+    if let (Some(starts), Some(epoch)) = (alone.map(|alone| alone.starts()), workload.seconds_per_epoch)
+        && starts > 0.5 * workload.wait_share * epoch
+        && workload.wait_share >= HELD_UP
+    {
+        parts.push(format!(
+            "the start of its {}, {} in every epoch, is the limit",
+            workers(workload.num_workers),
+            seconds(starts)
+        ));
+        parts.extend(workload.others());
+        return parts;
+    }
     if workload.num_workers == 0 && workload.wait_share >= 0.1 {
         parts.push("loading in the process that trains, without workers, holds it up".to_owned());
         parts.extend(workload.others());
         return parts;
     }
-    let at_work = workload.num_workers.min(workload.cores);
-    parts.push(if loader < trainer {
-        match slowest {
-            Some("read") => format!("reading with {} is the limit", workers(workload.num_workers)),
-            stage => format!("{} on {} is the limit", doing(stage), cores(at_work)),
+    let at_work = match workload.quota {
+        Some(quota) if quota < workload.num_workers as f64 => allowed(quota),
+        _ => cores(workload.num_workers.min(workload.cores)),
+    };
+    let all = workload.quota.map_or_else(|| cores(workload.cores), allowed);
+    parts.push(if loader < trainer && workload.wait_share >= WAITED {
+        let (what, unknown) = match slowest {
+            Some("read") => (format!("reading with {}", workers(workload.num_workers)), ""),
+            Some("wait") => (
+                format!("waiting in {}", workers(workload.num_workers)),
+                "; for what is not known: storage, a network, or anything that waits",
+            ),
+            stage => (format!("{} on {at_work}", doing(stage)), ""),
+        };
+        match workload.wait_share >= HELD_UP {
+            true => format!("{what} is the limit{unknown}"),
+            false => {
+                format!("{what} holds it up for so long, and the trainer is the limit otherwise{unknown}")
+            }
         }
     } else if let Some(sums) = workload.ranks.as_ref().and_then(RanksSummary::sums) {
         sums
@@ -107,27 +140,44 @@ fn of_workload(workload: &Workload) -> Vec<String> {
         copies
     } else if workload.device != "cpu" {
         "the trainer is the limit".to_owned()
+    } else if let Some(busy) = alone
+        .map(|alone| alone.trainer_cores())
+        .filter(|busy| *busy < COMPUTES)
+    {
+        let share = (1.0 - workload.wait_share) * (1.0 - busy);
+        format!(
+            "the script waits for something else than data for {} of its time",
+            percent(share)
+        )
     } else {
         // Both share the cores: at most the loader's part of the CPU time could be saved.
         match (workload.loader_cpu_seconds, workload.trainer_cpu_seconds) {
             (Some(loader), Some(trainer)) if loader + trainer > 0.0 => {
                 let share = percent(loader / (loader + trainer));
                 format!(
-                    "the trainer on {} is the limit, and {} takes {share} of the CPU time beside it",
-                    cores(workload.cores),
-                    if slowest == Some("read") {
-                        "reading"
+                    "the trainer on {all} is the limit, and {} takes {share} of the CPU time beside it",
+                    if matches!(slowest, Some("read" | "wait")) {
+                        "loading"
                     } else {
                         "preprocessing"
                     },
                 )
             }
-            _ => format!("the trainer on {} is the limit", cores(workload.cores)),
+            _ => format!("the trainer on {all} is the limit"),
         }
     });
     parts.extend(workload.others());
     parts
 }
+
+/// A trainer that waits for a smaller share of its time is fed.
+const WAITED: f64 = 0.03;
+
+/// A trainer that waits for a larger share of its time is held up by what it waits for, more than by anything else.
+const HELD_UP: f64 = 0.2;
+
+/// A trainer that keeps less of a core busy than this does something else than compute.
+const COMPUTES: f64 = 0.5;
 
 /// A share of the trainer's time from which copies to the device are worth a word.
 const COPIES: f64 = 0.1;
@@ -164,6 +214,22 @@ fn doing(stage: Option<&str>) -> &'static str {
     }
 }
 
+/// Samples of less time than this, without a training step, say nothing of a program, seconds: it has hardly begun.
+const SHORTEST: f64 = 2.0;
+
+/// How little was recorded, if that says nothing.
+fn too_short(recording: &Recording) -> Option<String> {
+    let nodes = &recording.nodes;
+    let samples = nodes.iter().map(|node| node.ticks.len()).max().unwrap_or(0);
+    let lengths = nodes.iter().map(|node| node.lengths().iter().sum());
+    let recorded = lengths.fold(0.0, f64::max);
+    let has_steps = nodes.iter().any(|node| node.steps().next().is_some());
+    (samples > 0 && recorded < SHORTEST && !has_steps).then(|| {
+        let samples = plural(samples, "sample");
+        format!("{samples} of {}: too short to say anything", seconds(recorded))
+    })
+}
+
 /// The same from samples and spans alone.
 fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     let mut parts = Vec::new();
@@ -171,7 +237,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
         parts.push(waited(share));
     }
     let gpu = mean(recording, dimension::GPU);
-    let used = used_cores(recording);
+    let (used, quota) = (used_cores(recording), quota(recording));
     // If the recording does not tell programs apart, use the machine's figure.
     let cpu = mean(recording, dimension::CPU).filter(|_| used.is_none());
     let mut busy: Vec<String> = [("the GPUs", gpu), ("the machine's cores", cpu)]
@@ -181,7 +247,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     if let Some([run, others, all]) = used {
         busy.push(format!(
             "the run used {run:.1} of {}, other programs {others:.1}",
-            cores(all as u64)
+            quota.map_or_else(|| cores(all as u64), allowed)
         ));
     }
     if !busy.is_empty() {
@@ -202,9 +268,13 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
             .iter()
             .any(|finding| finding.triggered && finding.rule == rule)
     };
-    let full = used.is_some_and(|[run, _, all]| run > FULL * all);
-    if let Some((_, limit)) = LIMITS.into_iter().find(|(rule, _)| fired(rule)) {
-        parts.push(limit.to_owned());
+    let full = used.is_some_and(|[run, _, all]| run > FULL * quota.map_or(all, |quota| quota.min(all)));
+    if let Some((rule, limit)) = LIMITS.into_iter().find(|(rule, _)| fired(rule)) {
+        let seldom = rule == "LoaderBound" && wait_share(recording).is_some_and(|share| share < HELD_UP);
+        parts.push(match seldom {
+            true => "the loader holds the trainer up now and then".to_owned(),
+            false => limit.to_owned(),
+        });
     } else if gpu.is_some_and(|busy| busy > 100.0 * FULL) {
         // They rest too little to be helped by more of anything else, also if the cores that feed them are full.
         parts.push("the GPUs are the limit".to_owned());
@@ -241,6 +311,12 @@ const FULL: f64 = 0.9;
 /// If other programs use more of the cores than this (as in the rule OtherPrograms), they affect the
 /// measurements.
 const SHARED: f64 = 0.25;
+
+/// The quota of a run on one machine.
+fn quota(recording: &Recording) -> Option<f64> {
+    let about = recording.about.as_ref().filter(|_| recording.nodes.len() == 1)?;
+    about.machine.quota
+}
 
 /// The average numbers of cores that the run and other programs used, and the number of cores, summed over
 /// machines; `None` if a machine does not tell the two apart.
@@ -279,6 +355,11 @@ fn percent(share: f64) -> String {
 
 fn cores(count: u64) -> String {
     plural(count as usize, "core")
+}
+
+/// What a quota leaves.
+fn allowed(quota: f64) -> String {
+    format!("the {} cores that it may use", (100.0 * quota).round() / 100.0)
 }
 
 fn workers(count: u64) -> String {
@@ -393,10 +474,24 @@ mod tests {
         );
         assert_eq!(said, expected);
         // A run that the model misses: nothing is predicted, and the verdict says why.
-        let disturbed = Workload {
+        let missed = Workload {
             seconds_per_epoch: Some(112.0),
-            others_cores: Some(1.5),
             ..run.clone()
+        };
+        let said = verdict(
+            &Recording::default(),
+            &[],
+            Some(&missed),
+            &advise(&missed, &Prices::built_in()),
+        );
+        assert!(
+            said.contains("; nothing is predicted: the run's epochs took "),
+            "{said}"
+        );
+        // Other programs are a reason: what holds is said of free cores.
+        let disturbed = Workload {
+            others_cores: Some(1.5),
+            ..missed
         };
         let said = verdict(
             &Recording::default(),
@@ -405,11 +500,11 @@ mod tests {
             &advise(&disturbed, &Prices::built_in()),
         );
         assert!(
-            said.contains("; nothing is predicted: the run's epochs took "),
+            said.contains(" s instead of 22 s on 2 free cores; the run's epochs took "),
             "{said}"
         );
         assert!(
-            said.ends_with(", and other programs took 1.5 of 2 cores meanwhile; measure again without them."),
+            said.ends_with("other programs took 1.5 of 2 cores meanwhile; `stokehold advise --try` measures changes beside them, in turns."),
             "{said}"
         );
         run.seconds_per_epoch = None;
@@ -520,6 +615,91 @@ mod tests {
             said.ends_with("95 % of the time; the GPUs are the limit."),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_recording_of_next_to_nothing_says_so() {
+        let node = |ticks: Vec<f64>, milliseconds: f32| Node {
+            series: [
+                ("cpu", "cpu0", dimension::CPU, 100.0),
+                ("recorder", "sample", dimension::SAMPLE, milliseconds),
+            ]
+            .map(|(kind, name, dimension, value)| Series {
+                kind: kind.into(),
+                name: name.into(),
+                dimension: dimension.into(),
+                values: vec![value; ticks.len()],
+            })
+            .into(),
+            ticks,
+            ..Node::default()
+        };
+        let said = |node| {
+            let recording = Recording {
+                nodes: vec![node],
+                ..Recording::default()
+            };
+            verdict(&recording, &[], None, &[])
+        };
+        let expected = "1 sample of 0.05 s: too short to say anything.";
+        assert_eq!(said(node(vec![7.0], 50.0)), expected);
+        let expected = "3 samples of 1.5 s: too short to say anything.";
+        assert_eq!(said(node(vec![7.0, 7.5, 8.0], 500.0)), expected);
+        let long = node(vec![7.0, 7.5, 8.0, 8.5], 500.0);
+        assert_eq!(said(long), "The machine's cores were busy 100 % of the time.");
+        // Steps are a program's own word.
+        let mut steps = node(vec![7.0], 50.0);
+        let name = steps.name(span::STEP);
+        steps.spans.push(Span {
+            name,
+            start: 7.0,
+            duration: 0.01,
+            step: Some(1),
+            worker: None,
+            bytes: None,
+        });
+        assert_eq!(said(steps), "The machine's cores were busy 100 % of the time.");
+    }
+
+    #[test]
+    fn a_quota_is_what_the_run_may_use() {
+        use stokehold_simulate::{Phase, Simulation};
+        let simulation = Simulation {
+            phases: vec![Phase::Loader],
+            cores: 2,
+            gpus: 0,
+            seconds: 60.0,
+            step_seconds: 0.0,
+            ..Simulation::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        simulation.write(dir.path()).unwrap();
+        let mut recording = Recording::open(dir.path()).unwrap();
+        recording.about.as_mut().unwrap().machine.quota = Some(2.5);
+        let said = verdict(&recording, &[], None, &[]);
+        assert!(
+            said.starts_with("The run used 1.9 of the 2.5 cores that it may use"),
+            "{said}"
+        );
+        // Of a script.
+        let run = Workload {
+            quota: Some(0.5),
+            wait_share: 0.63,
+            loader_ceiling: Some(12.0),
+            loader_cpu_seconds: Some(0.04),
+            trainer_ceiling: Some(400.0),
+            trainer_cpu_seconds: Some(0.0005),
+            seconds_per_epoch: Some(85.0),
+            ..workload()
+        };
+        let said = verdict(&Recording::default(), &[], Some(&run), &[]);
+        assert!(
+            said.contains("decoding on the 0.5 cores that it may use is the limit"),
+            "{said}"
+        );
+        // No number of workers computes on more.
+        let advice = advise(&run, &Prices::default());
+        assert!(advice.iter().all(|advice| !advice.is_worth_it()), "{advice:?}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A step waited if its wait is more than `wait_threshold` percent of its wait plus its computing. The rule
 //! fires if more than `threshold` percent of the training steps waited, or if waiting took more than
 //! `total_threshold` percent of the time of all steps: with a loader whose batches come in bursts, few steps
-//! wait, but for long.
+//! wait, but for long. Where many steps wait and all waits together are less than that, the trainer is not
+//! held up for most of its time, and the finding says what a faster loader can gain at most.
 
 use serde_json::json;
 
@@ -51,7 +52,7 @@ fn judge(case: &Case) -> Finding {
         judged: false,
         ..case.finding()
     };
-    let mut sentences = Vec::new();
+    let (mut sentences, mut most) = (Vec::new(), 0.0f64);
     for node in case.nodes().iter().filter(|node| has_waits(node)) {
         let (mut count, mut late, mut waited, mut computed) = (0u64, Vec::new(), 0.0, 0.0);
         let (mut first, mut last) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -73,6 +74,7 @@ fn judge(case: &Case) -> Finding {
         } else {
             0.0
         };
+        most = most.max(total);
         let fires = share > case.number("threshold") || total > case.number("total_threshold");
         finding.triggered |= fires && count > case.count("patience");
         finding.violations += late.len() as u64;
@@ -116,10 +118,14 @@ fn judge(case: &Case) -> Finding {
     }
     finding.summary = sentences.join(" ");
     if finding.triggered {
-        finding.recommendation = "Make batches come faster: more workers while cores idle, a cheaper pipeline where \
-                                  they are full, shards where storage is slow. The other rules and the advice say \
-                                  which."
-            .to_owned();
+        finding.recommendation = match most > case.number("total_threshold") {
+            true => "Make batches come faster: more workers while cores idle, a cheaper pipeline where they are full, shards where \
+                     storage is slow. The other rules and the advice say which."
+                .to_owned(),
+            false => format!(
+                "Many steps wait, but not for long: a loader that never held them up would gain at most {most:.0} % of their time."
+            ),
+        };
     }
     finding
 }

@@ -48,6 +48,7 @@
 //! | `Imbalance` | machines that train together at different speeds |
 //! | `Straggler` | a rank that the others wait for |
 //! | `PreprocessOnTrainerCores` | loader workers that take cores from a trainer that computes on them |
+//! | `LoaderThreads` | threads of libraries within loader workers |
 //! | `OtherPrograms` | other programs that use the cores beside the run |
 //! | `ProfilerReport` | whether any of the other rules fired |
 //!
@@ -94,6 +95,7 @@ mod gpu_memory_increase;
 mod imbalance;
 mod load_balancing;
 mod loader_bound;
+mod loader_threads;
 mod low_gpu_utilization;
 mod max_initialization_time;
 mod memory_pressure;
@@ -153,6 +155,7 @@ impl Rule {
         imbalance::RULE,
         straggler::RULE,
         preprocess_on_trainer_cores::RULE,
+        loader_threads::RULE,
         other_programs::RULE,
         profiler_report::RULE,
     ];

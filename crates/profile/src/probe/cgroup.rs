@@ -1,4 +1,5 @@
-//! How long a cgroup's quota throttled its tasks: `cpu.stat` (the kernel's documentation, sched-bwc).
+//! A cgroup's CPU quota, and how long it throttled its tasks: `cpu.max` or `cpu.cfs_*`, and `cpu.stat` (the kernel's documentation,
+//! sched-bwc).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,12 +32,9 @@ struct Throttled {
 
 impl Cgroup {
     pub fn open(proc: &Path, process: &str, board: &mut Board) -> Option<Self> {
-        let groups = fs::read_to_string(proc.join(process).join("cgroup")).ok()?;
-        let mounts = fs::read_to_string(proc.join("self/mountinfo")).ok()?;
-        let (mount, folder) = locate(&groups, &mounts)?;
         let mut levels = Vec::new();
         let mut buffer = Vec::new();
-        for folder in folder.ancestors().take_while(|folder| folder.starts_with(&mount)) {
+        for folder in folders(proc, process)? {
             if let Ok(file) = KernelFile::open(folder.join("cpu.stat"))
                 && file.read_at_once(&mut buffer).ok().and_then(throttled).is_some()
             {
@@ -61,6 +59,38 @@ impl Cgroup {
         }
         board.set(self.place, most);
     }
+}
+
+/// The cores that the quotas of a process's cgroup and of those above it leave it; `None` if there are none.
+pub(crate) fn quota(proc: &Path, process: &str) -> Option<f64> {
+    let of_folder = |folder: &Path| -> Option<f64> {
+        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let both = match text("cpu.max") {
+            Some(both) => both,
+            None => format!(
+                "{} {}",
+                text("cpu.cfs_quota_us")?.trim(),
+                text("cpu.cfs_period_us")?
+            ),
+        };
+        let mut numbers = both.split_whitespace().map(str::parse::<f64>);
+        // Without a quota it is "max", or -1.
+        let (quota, period) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        (quota > 0.0 && period > 0.0).then(|| quota / period)
+    };
+    let each = folders(proc, process)?;
+    each.iter()
+        .filter_map(|folder| of_folder(folder))
+        .reduce(f64::min)
+}
+
+/// The folders of a process's cgroup and of those above it.
+fn folders(proc: &Path, process: &str) -> Option<Vec<PathBuf>> {
+    let groups = fs::read_to_string(proc.join(process).join("cgroup")).ok()?;
+    let mounts = fs::read_to_string(proc.join("self/mountinfo")).ok()?;
+    let (mount, folder) = locate(&groups, &mounts)?;
+    let all = folder.ancestors().take_while(|folder| folder.starts_with(&mount));
+    Some(all.map(Path::to_owned).collect())
 }
 
 /// Percent of the time. The throttled time is summed over cores, so it is too high where several cores were
@@ -189,6 +219,40 @@ mod tests {
             fake.read()["cpu ThrottledPercent"],
             [Some(20.0), Some(10.0), Some(0.0)]
         );
+    }
+
+    #[test]
+    fn the_smallest_quota_counts() {
+        let fake = Fake::new();
+        let root = fake.dir.path().to_owned();
+        let mount = fake.root().join("cgroup");
+        fake.file("self/cgroup", "0::/jobs/one\n");
+        let mounted = |version: &str, options: &str| {
+            fake.file(
+                "self/mountinfo",
+                &format!(
+                    "41 31 0:38 / {} rw - {version} {version} {options}\n",
+                    mount.display()
+                ),
+            );
+        };
+        mounted("cgroup2", "rw");
+        fake.file("cgroup/jobs/one/cpu.max", "max 100000\n");
+        assert_eq!(quota(&root, "self"), None);
+        fake.file("cgroup/jobs/cpu.max", "150000 100000\n");
+        assert_eq!(quota(&root, "self"), Some(1.5));
+        fake.file("cgroup/jobs/one/cpu.max", "50000 100000\n");
+        assert_eq!(quota(&root, "self"), Some(0.5));
+        // The first version.
+        fake.file("self/cgroup", "3:cpu,cpuacct:/old/one\n");
+        mounted("cgroup", "rw,cpu,cpuacct");
+        for (name, text) in [("quota", "-1\n"), ("period", "100000\n")] {
+            fake.file(&format!("cgroup/old/one/cpu.cfs_{name}_us"), text);
+        }
+        assert_eq!(quota(&root, "self"), None);
+        fake.file("cgroup/old/one/cpu.cfs_quota_us", "25000\n");
+        assert_eq!(quota(&root, "self"), Some(0.25));
+        assert_eq!(quota(&root, "7"), None);
     }
 
     #[test]

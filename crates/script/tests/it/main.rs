@@ -195,6 +195,83 @@ fn what_others_compute_is_no_wait_for_storage() {
     }
 }
 
+/// What a worker waits for is storage only where it reads; the hook's own reading is not counted.
+#[test]
+fn reads_are_told_from_other_waits() {
+    let length = fs::metadata(scripts().join("small.py")).unwrap().len() as f64;
+    for (words, stage, bytes) in [
+        ("workers=0", "wait", 0.0),
+        ("workers=1", "wait", 0.0),
+        ("workers=2 start=spawn", "wait", 0.0),
+        ("workers=0 file=1", "read", length),
+        ("workers=2 file=1", "read", length),
+    ] {
+        let Some(run) = Run::small(words) else { return };
+        let ran = run.ran().well();
+        let workload = Script::of(&ran.processes).unwrap().workload(2, None);
+        assert!(
+            workload.stage_seconds.contains_key(stage),
+            "{words}: {workload:?}"
+        );
+        // None where the kernel does not count them.
+        let read = workload.script.unwrap().read_bytes;
+        assert!(
+            read.is_none_or(|read| (read - bytes).abs() < 100.0),
+            "{words}: {read:?}"
+        );
+    }
+}
+
+/// What a worker does before it can make batches is its start, and no wait for its first batch.
+#[test]
+fn what_workers_do_first_is_their_start() {
+    for (words, least) in [
+        ("workers=2 read=0.001 init=0.3", 0.3),
+        // It imports torch.
+        ("workers=1 read=0.001 start=spawn", 0.1),
+        ("workers=1 read=0.001 init=0.3 keep=1", 0.3),
+    ] {
+        let Some(run) = Run::small(words) else { return };
+        let ran = run.ran().well();
+        let workload = Script::of(&ran.processes).unwrap().workload(2, None);
+        let script = workload.script.unwrap();
+        let start = script.worker_start_seconds;
+        assert!(start >= least, "{words}: {start}");
+        assert_eq!(script.restarts, u64::from(!script.persistent_workers), "{words}");
+    }
+}
+
+/// The delay is that of the thread that trains: others want cores all the time, and lack them.
+#[test]
+fn the_delay_is_that_of_the_thread_that_trains() {
+    let Some(run) = Run::small("workers=0 read=0.001 noise=4") else {
+        return;
+    };
+    let train = run.ran().well().loader().train;
+    let all = train.step_seconds + train.between_seconds;
+    // The sum over all threads is about three times the time of each core.
+    assert!(train.delay_seconds <= all, "{train:?}");
+}
+
+/// Threads of libraries within a worker are counted; its own are not among them.
+#[test]
+fn threads_of_libraries_within_workers_are_seen() {
+    for (words, has) in [
+        ("workers=1 read=0.001", false),
+        ("workers=1 read=0.001 helper=openmp", true),
+    ] {
+        let Some(run) = Run::small(words) else { return };
+        let ran = run.ran().well();
+        let threads = Script::of(&ran.processes)
+            .unwrap()
+            .workload(2, None)
+            .script
+            .unwrap()
+            .worker_threads;
+        assert!(threads >= 1.0 && (threads > 1.5) == has, "{words}: {threads}");
+    }
+}
+
 /// Batches whose gradients are accumulated are trained on; validation in mid-epoch is no step.
 #[test]
 fn what_trains_is_told_from_what_does_not() {

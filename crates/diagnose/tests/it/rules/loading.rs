@@ -2,6 +2,9 @@
 
 use stokehold_profile::{Recording, Span, dimension, span};
 
+use stokehold_profile::workload::{ScriptLoader, Workload};
+use stokehold_simulate::Simulation;
+
 use super::{Machine, START, finding, near};
 
 /// Adds spans of workers or reads: name, start, duration, worker, bytes.
@@ -29,6 +32,41 @@ fn cores(count: usize, ticks: usize, busy: f32) -> Machine {
     (0..count).fold(Machine::new("algo-1", ticks), |machine, core| {
         machine.series(&format!("cpu{core}"), dimension::CPU, move |_| busy)
     })
+}
+
+/// Four workers on four cores, each with 1.5 threads that compute.
+#[test]
+fn loader_threads_on_both_sides_of_every_threshold() {
+    let run = |threads: f64, workers: u64, set: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        Simulation::default().write(dir.path()).unwrap();
+        let mut recording = Recording::open(dir.path()).unwrap();
+        recording.about.as_mut().unwrap().workload = Some(Workload {
+            num_workers: workers,
+            cores: 4,
+            script: Some(ScriptLoader {
+                worker_threads: threads,
+                ..ScriptLoader::default()
+            }),
+            ..Workload::default()
+        });
+        finding(&recording, "LoaderThreads", set)
+    };
+    assert!(run(1.51, 4, &[]).triggered);
+    assert!(!run(1.5, 4, &[]).triggered, "threshold");
+    assert!(run(1.5, 4, &["threshold=1.4"]).triggered);
+    // Cores that no worker has are free for threads.
+    assert!(run(2.1, 2, &[]).triggered && !run(2.0, 2, &[]).triggered);
+    let found = run(3.8, 4, &[]);
+    for way in [
+        "torch.set_num_threads(1)",
+        "cv2.setNumThreads(0)",
+        "OMP_NUM_THREADS=1",
+    ] {
+        assert!(found.recommendation.contains(way), "{found:?}");
+    }
+    assert!(!run(0.0, 0, &[]).judged);
+    assert!(!finding(&cores(4, 20, 1.0).recording(), "LoaderThreads", &[]).judged);
 }
 
 #[test]
@@ -112,6 +150,17 @@ fn loader_bound_on_both_sides_of_every_threshold() {
     assert!(run(10, 1.99, &["total_threshold=19"]).triggered);
     assert!(run(26, 0.21, &["patience=99"]).triggered);
     assert!(!run(26, 0.21, &["patience=100"]).triggered);
+    // Many short waits are not a loader that has to be quicker before all else: 30 of 0.4 s beside 80 s of steps.
+    let found = run(30, 0.4, &[]);
+    assert!(
+        found.recommendation.contains("would gain at most 13 %"),
+        "{found:?}"
+    );
+    let found = run(30, 1.0, &[]);
+    assert!(
+        found.recommendation.starts_with("Make batches come faster"),
+        "{found:?}"
+    );
     let found = run(30, 0.4, &[]);
     let details = &found.details["algo-1"];
     assert_eq!((found.violations, found.datapoints), (30, 100));

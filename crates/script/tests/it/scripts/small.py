@@ -1,6 +1,7 @@
 """A training script: sleeping reads, two epochs, a validation after each. Arguments: KEY=VALUE."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import threading
@@ -47,6 +48,9 @@ class Images(Dataset):
             if helper == "openmp":
                 torch.set_num_threads(2)
                 torch.ones(300, 300) @ torch.ones(300, 300)
+            if given.get("file"):
+                with open(__file__, "rb") as file:
+                    file.read()
             time.sleep(READ)
 
 
@@ -54,6 +58,10 @@ def compute(seconds):
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         hashlib.sha256(bytes(1 << 16)).digest()
+
+
+def gets_ready(_):
+    time.sleep(float(given["init"]))
 
 
 class Stream(IterableDataset):
@@ -84,6 +92,10 @@ def main():
     kind = OwnLoader if given.get("loader") == "own" else DataLoader
     data = Stream() if given.get("data") == "stream" else Images()
     more = {"multiprocessing_context": given["start"]} if "start" in given else {}
+    if "init" in given:
+        more["worker_init_fn"] = gets_ready
+    for _ in range(int(given.get("noise", "0")) * (os.cpu_count() or 1)):
+        threading.Thread(target=compute, args=(1e9,), daemon=True).start()
     if WORKERS and given.get("keep"):
         more["persistent_workers"] = True
     train = kind(data, batch_size=4, num_workers=WORKERS, **more)
