@@ -317,10 +317,8 @@ impl Rotate {
     pub(crate) fn map(&self, width: u32, height: u32) -> (Affine, u32, u32) {
         let (w, h) = (f64::from(width), f64::from(height));
         let degrees = self.angle.rem_euclid(360.0);
-        // Quarter turns are exact: Pillow rounds sine and cosine to 15 digits, which makes them so.
-        let round = |v: f64| (v * 1e15).round() / 1e15;
         let radians = -degrees.to_radians();
-        let (sin, cos) = (round(radians.sin()), round(radians.cos()));
+        let (sin, cos) = (round_to_15(radians.sin()), round_to_15(radians.cos()));
         let [cx, cy] = self.center.unwrap_or([w / 2.0, h / 2.0]);
         let turn = Affine([cos, sin, 0.0, -sin, cos, 0.0]);
         let (x, y) = turn.apply(-cx, -cy);
@@ -345,22 +343,32 @@ impl Rotate {
     }
 }
 
+/// Python's `round(value, 15)`, by which Pillow makes quarter turns exact: the digits of the value itself are rounded, and not
+/// those of a product that was rounded before.
+fn round_to_15(value: f64) -> f64 {
+    format!("{value:.15}").parse().unwrap_or(value)
+}
+
 impl Transform {
-    /// The map from output to input. The formulas are those of torchvision's `_get_inverse_affine_matrix`.
+    /// The map from output to input.
     pub(crate) fn map(&self, width: u32, height: u32) -> Affine {
+        let middle = [f64::from(width) * 0.5, f64::from(height) * 0.5];
+        self.about(self.center.unwrap_or(middle))
+    }
+
+    /// The map from output to input about a point: torchvision's `_get_inverse_affine_matrix`, operation by operation, as each
+    /// of them rounds.
+    pub(crate) fn about(&self, [cx, cy]: [f64; 2]) -> Affine {
         let turn = self.angle.to_radians();
         let [shear_x, shear_y] = self.shear.map(f64::to_radians);
-        let [cx, cy] = self
-            .center
-            .unwrap_or([f64::from(width) * 0.5, f64::from(height) * 0.5]);
         let [tx, ty] = self.translate.map(f64::from);
         let a = (turn - shear_y).cos() / shear_y.cos();
-        let b = -(a * shear_x.tan() + turn.sin());
+        let b = -(turn - shear_y).cos() * shear_x.tan() / shear_y.cos() - turn.sin();
         let c = (turn - shear_y).sin() / shear_y.cos();
-        let d = turn.cos() - c * shear_x.tan();
+        let d = -(turn - shear_y).sin() * shear_x.tan() / shear_y.cos() + turn.cos();
         let [m0, m1, m3, m4] = [d, -b, -c, a].map(|v| v / self.scale);
-        let x = cx - m0 * (cx + tx) - m1 * (cy + ty);
-        let y = cy - m3 * (cx + tx) - m4 * (cy + ty);
+        let x = m0 * (-cx - tx) + m1 * (-cy - ty) + cx;
+        let y = m3 * (-cx - tx) + m4 * (-cy - ty) + cy;
         Affine([m0, m1, x, m3, m4, y])
     }
 
@@ -394,5 +402,76 @@ impl Step {
             }
             _ => (width, height),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use stokehold_base::random::Random;
+
+    /// What torchvision hands to Pillow, bit by bit.
+    const MATRICES: &str = "
+import json, struct, sys
+from PIL import Image
+from torchvision.transforms import functional as F
+def transform(image, size, method, matrix, *rest, **more):
+    taken.append([struct.unpack('<Q', struct.pack('<d', number))[0] for number in matrix])
+    return image
+Image.Image.transform, taken = transform, []
+for size, center, angle, translate, scale, shear, expand in json.load(sys.stdin):
+    image = Image.new('L', size)
+    F.affine(image, angle, translate, scale, shear, center=center)
+    F.rotate(image, angle, expand=expand, center=center)
+print(json.dumps(taken))
+";
+
+    #[test]
+    fn matrices_are_torchvisions_to_the_bit() {
+        let mut random = Random::of(8);
+        // torchvision draws 32 bits.
+        let mut between = |low: f64, high: f64| f64::from((low + (high - low) * random.unit()) as f32);
+        let cases: Vec<([u32; 2], Transform, bool)> = (0..2000)
+            .map(|i| {
+                let size = [between(20.0, 700.0) as u32, between(20.0, 700.0) as u32];
+                let transform = Transform {
+                    angle: between(-180.0, 180.0),
+                    translate: [between(-99.0, 99.0) as i32, between(-99.0, 99.0) as i32],
+                    scale: between(0.3, 3.0),
+                    shear: [between(-40.0, 40.0), between(-40.0, 40.0)],
+                    interpolation: Interpolation::Bilinear,
+                    center: (i % 3 == 0).then(|| [between(0.0, 300.0), between(0.0, 300.0)]),
+                    fill: Fill::Level(0),
+                };
+                (size, transform, i % 2 == 0)
+            })
+            .collect();
+        let asked: Vec<_> = cases
+            .iter()
+            .map(|(size, t, expand)| json!([size, t.center, t.angle, t.translate, t.scale, t.shear, expand]))
+            .collect();
+        let input = serde_json::to_string(&asked).unwrap();
+        let Some(said) = stokehold_untested::needs::asked("STOKEHOLD_TEST_PYTHON", MATRICES, &input) else {
+            return;
+        };
+        let theirs: Vec<[u64; 6]> = serde_json::from_str(&said).unwrap();
+        let ours = cases.iter().flat_map(|([width, height], transform, expand)| {
+            let rotate = Rotate {
+                angle: transform.angle,
+                interpolation: transform.interpolation,
+                expand: *expand,
+                center: transform.center,
+                fill: transform.fill,
+            };
+            [transform.map(*width, *height), rotate.map(*width, *height).0]
+        });
+        let differing: Vec<String> = ours
+            .zip(&theirs)
+            .filter(|(ours, theirs)| ours.0.map(f64::to_bits) != **theirs)
+            .map(|(ours, theirs)| format!("{:?} and {:?}", ours.0, theirs.map(f64::from_bits)))
+            .collect();
+        assert_eq!(theirs.len(), 2 * cases.len());
+        assert!(differing.is_empty(), "{}, as {}", differing.len(), differing[0]);
     }
 }

@@ -171,22 +171,11 @@ fn turned(mask: &Mask, counter_clockwise: bool) -> Mask {
     out
 }
 
-/// The map from places of the result to places of the mask, both counted from the centre: torchvision's
-/// `_get_inverse_affine_matrix`, whose matrix becomes 32 bits.
+/// The map from places of the result to places of the mask, both counted from the centre, in 32 bits.
 fn inverse(transform: &Transform, width: u32, height: u32) -> [f32; 6] {
     let from_center = |[x, y]: [f64; 2]| [x - f64::from(width) * 0.5, y - f64::from(height) * 0.5];
-    let [cx, cy] = transform.center.map_or([0.0; 2], from_center);
-    let [tx, ty] = transform.translate.map(f64::from);
-    let turn = transform.angle.to_radians();
-    let [shear_x, shear_y] = transform.shear.map(f64::to_radians);
-    let a = (turn - shear_y).cos() / shear_y.cos();
-    let b = -(a * shear_x.tan() + turn.sin());
-    let c = (turn - shear_y).sin() / shear_y.cos();
-    let d = turn.cos() - c * shear_x.tan();
-    let [m0, m1, m3, m4] = [d, -b, -c, a].map(|v| v / transform.scale);
-    let m2 = cx - m0 * (cx + tx) - m1 * (cy + ty);
-    let m5 = cy - m3 * (cx + tx) - m4 * (cy + ty);
-    [m0, m1, m2, m3, m4, m5].map(|v| v as f32)
+    let center = transform.center.map_or([0.0; 2], from_center);
+    transform.about(center).0.map(|v| v as f32)
 }
 
 /// `_affine_grid`: for a pixel of the result its place in the mask, -1..=1 from side to side.
