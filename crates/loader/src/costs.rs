@@ -2,8 +2,8 @@
 //!
 //! A worker that reads from storage which answers late does not compute meanwhile. So a worker for each core
 //! leaves cores idle, and the more so the longer a read waits. Every worker therefore measures both parts: its
-//! CPU time per image, t, and the time per image that it spent in a read without computing, w. While it is at
-//! work it uses t / (t + w) of a core, so
+//! CPU time per image, t, and the time per image, w, that it spent in a read without computing and without waiting for a core,
+//! which Linux counts (`delay.rs`). While it is at work it uses t / (t + w) of a core, so
 //!
 //! ```text
 //! workers = cores + 1.5 w x min(cores / t, r)
@@ -15,7 +15,7 @@
 //! Without waits it is a worker for each core.
 //!
 //! Workers that are too many cost little and those that are missing cost much, but a wait must be certain before
-//! it adds one. A core that another thread took in the middle of a short read looks like a wait, too. It is rare
+//! it adds one. Where a hypervisor takes the core in the middle of a short read, that looks like a wait, too. It is rare
 //! and long, while storage that answers late does so in many reads: a wait counts where its mean is above zero by
 //! two standard errors, and above a twentieth of the CPU time.
 //!
@@ -42,7 +42,7 @@ pub struct Costs {
     pub images: u64,
     /// CPU time, reads included.
     pub cpu: Duration,
-    /// Time in reads without computing: waits for storage, and for a core that another thread had.
+    /// Time in reads without computing: waits for storage, and where the platform does not count them also those for a core.
     pub waited: Duration,
     /// The sum of the squares of the waits, square microseconds.
     squares: u64,

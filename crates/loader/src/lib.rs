@@ -62,6 +62,7 @@ mod address;
 mod batch;
 mod batches;
 mod costs;
+mod delay;
 mod error;
 mod gate;
 mod images;

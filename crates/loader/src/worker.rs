@@ -12,6 +12,7 @@ use stokehold_base::random::mix;
 use stokehold_pipeline::{DrawKey, DrawnMask, Executor, ImageError, Input, PreparedSample, SampleMut};
 use stokehold_storage::{SampleBytes, StorageError};
 
+use crate::delay;
 use crate::error::panic_message;
 use crate::images::Pool;
 use crate::order::Place;
@@ -441,6 +442,8 @@ impl Worker {
             self.spoiled = false;
         }
         let source = &self.shared.source;
+        // Before and behind the read's own clock, so that no wait for a core counts as one for storage.
+        let delayed = delay::of_this_thread();
         let (start, cpu) = (Instant::now(), ThreadTime::try_now().ok());
         let times = outcome.times.get_or_insert(Times {
             worker: self.number,
@@ -463,6 +466,7 @@ impl Worker {
         let took = start.elapsed();
         let read_cpu = cpu.and_then(|cpu| cpu.try_elapsed().ok());
         times.read += took;
+        let took = took.saturating_sub(delay::of_this_thread().saturating_sub(delayed));
         if is_slow(took, self.bytes.file().len()) {
             self.expecting = EXPECT;
         }

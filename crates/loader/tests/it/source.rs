@@ -22,6 +22,8 @@ pub struct Images {
     pub panics: Option<usize>,
     /// How long every read takes.
     pub latency: Duration,
+    /// How many rounds of arithmetic every read takes, each about a nanosecond.
+    pub work: u64,
     /// A sample whose reading takes longer.
     pub slow: Option<(usize, Duration)>,
     /// A sample whose reading ends when every sample's has begun.
@@ -88,6 +90,7 @@ impl Source for Images {
             self.wait_for_reads(self.len);
         }
         let more = self.slow.filter(|(slow, _)| *slow == sample);
+        (0..self.work).fold(0, |sum: u64, round| std::hint::black_box(sum ^ round));
         thread::sleep(self.latency + more.map_or(Duration::ZERO, |(_, more)| more));
         assert!(self.panics != Some(sample), "sample {sample} panics");
         let into = into.refill();

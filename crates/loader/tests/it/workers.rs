@@ -1,7 +1,8 @@
 //! The number of workers, where the loader chooses it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use stokehold_loader::{Loader, Workers};
@@ -58,6 +59,29 @@ fn auto_adds_workers_where_reads_wait_and_changes_no_batch() {
         .map(|batch| content(&batch.unwrap()))
         .collect();
     assert_eq!(rest, whole[7..]);
+}
+
+/// Files in memory, on cores that other programs use too: a read that computes waits for a core, and more workers would not help.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wait_for_a_core_adds_no_worker() {
+    let cores = Workers::Auto.resolve();
+    let auto = loader(
+        Images {
+            work: 1_000_000,
+            ..Images::new(60)
+        },
+        |o| o.workers = Workers::Auto,
+    );
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 * cores {
+            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+        }
+        epoch(&auto, 0);
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(auto.workers(), cores, "{:?}", auto.costs());
 }
 
 #[test]
