@@ -884,6 +884,7 @@ mod tests {
             name: "large".into(),
             cores: 32,
             gpu: None,
+            gpus: 1,
             price_per_hour: 2.0,
             spot_per_hour: None,
         };
@@ -925,6 +926,7 @@ mod tests {
             name: name.into(),
             cores,
             gpu: gpu.map(str::to_owned),
+            gpus: 1,
             price_per_hour,
             spot_per_hour: None,
         };

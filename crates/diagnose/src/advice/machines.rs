@@ -121,6 +121,12 @@ pub fn machines(workload: &Workload, on: Option<&Machine>, epochs: u64, prices: 
         )),
         _ => {}
     }
+    if let Some(priced) = priced.filter(|priced| priced.gpus > 1 && !computes_here) {
+        notes.push(format!(
+            "{} has {} GPUs, and its price is that of all of them",
+            priced.name, priced.gpus
+        ));
+    }
     let several = workload.ranks.as_ref().is_some_and(|ranks| ranks.times.len() > 1)
         || workload.script.as_ref().is_some_and(|script| script.ranks > 1);
     let mut others = Vec::new();
@@ -137,7 +143,10 @@ pub fn machines(workload: &Workload, on: Option<&Machine>, epochs: u64, prices: 
         ));
     } else {
         let mut unknown = Vec::new();
-        let elsewhere = |machine: &&MachinePrice| priced.is_none_or(|here| here.name != machine.name);
+        // The run has one GPU; what the others of a machine would do is for `stokehold scale`.
+        let elsewhere = |machine: &&MachinePrice| {
+            machine.gpus == 1 && priced.is_none_or(|here| here.name != machine.name)
+        };
         for machine in prices.machines.iter().filter(elsewhere) {
             let ratio = match (computes_here, here_gpu, machine.gpu.as_deref()) {
                 (true, _, None) => [1.0; 2],
@@ -305,6 +314,7 @@ mod tests {
             name: name.into(),
             cores,
             gpu: gpu.map(str::to_owned),
+            gpus: 1,
             price_per_hour,
             spot_per_hour: (gpu.is_some()).then_some(0.25 * price_per_hour),
         }
@@ -329,6 +339,10 @@ mod tests {
                 machine("large", 8, Some("Tesla T4"), 3.0),
                 machine("quick", 2, Some("NVIDIA A100-SXM4-40GB"), 2.0),
                 machine("other", 2, Some("Unheard Of 9000"), 2.0),
+                MachinePrice {
+                    gpus: 8,
+                    ..machine("eight", 64, Some("Tesla T4"), 0.5)
+                },
             ],
             gpus: vec![
                 gpu("T4", 320.0, Some(400.0)),
@@ -418,6 +432,12 @@ mod tests {
             text.contains("1.00 USD") && text.contains("36 epochs of training"),
             "{text}"
         );
+        // Of several GPUs the run has one, and pays for all.
+        prices.here = Some("eight".into());
+        let found = machines(&on_gpu(), None, 36, &prices).unwrap();
+        assert_eq!(found.here.cost, Some([0.5; 2]));
+        let several = "eight has 8 GPUs, and its price is that of all of them";
+        assert!(found.notes.iter().any(|note| note == several), "{found:?}");
     }
 
     #[test]

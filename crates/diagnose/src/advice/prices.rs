@@ -21,7 +21,7 @@ const BUILT_IN: &str = include_str!("../../prices.toml");
 
 /// Machines and their prices, and GPUs and their speeds.
 ///
-/// In TOML, with every field but `here`, `gpu`, `spot_per_hour` and `images_per_second` required:
+/// In TOML, with every field but `here`, `gpu`, `gpus`, `spot_per_hour` and `images_per_second` required:
 ///
 /// ```
 /// # let text = r#"
@@ -77,10 +77,17 @@ pub struct MachinePrice {
     pub cores: u64,
     /// Its accelerator, if it has one.
     pub gpu: Option<String>,
+    /// How many of them it has, at least 1. 1 where it is left out.
+    #[serde(default = "one")]
+    pub gpus: u64,
     /// The price of an hour on demand, above 0.
     pub price_per_hour: f64,
     /// The price of an hour as a spot machine, above 0, if it can be had as one. It changes from day to day.
     pub spot_per_hour: Option<f64>,
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// The speed of a GPU beside others.
@@ -193,6 +200,7 @@ impl Prices {
             let MachinePrice {
                 name,
                 cores,
+                gpus,
                 price_per_hour,
                 spot_per_hour,
                 ..
@@ -202,6 +210,11 @@ impl Prices {
             }
             if *cores == 0 {
                 return wrong(&format!("{name} has 0 cores: must be at least 1"));
+            }
+            if *gpus == 0 {
+                return wrong(&format!(
+                    "{name} has 0 GPUs: must be at least 1, or left out with gpu"
+                ));
             }
             let usable = |price: &f64| *price > 0.0 && *price <= MOST;
             if !usable(price_per_hour) {
@@ -343,6 +356,14 @@ mod tests {
         assert!(prices.machines.len() >= 8 && prices.here.is_none());
         assert!(prices.source.contains("https://") && prices.date.starts_with("20"));
         assert_eq!(prices, Prices::built_in());
+        let several = |name| prices.machine(name).map(|machine| machine.gpus);
+        assert_eq!((several("p5.48xlarge"), several("g5.xlarge")), (Some(8), Some(1)));
+        for machine in &prices.machines {
+            assert!(
+                machine.gpu.as_deref().is_none_or(|gpu| prices.gpu(gpu).is_some()),
+                "{machine:?}"
+            );
+        }
     }
 
     #[test]
@@ -357,6 +378,7 @@ mod tests {
         );
         for (text, line, says) in [
             (machine.replace("cores = 2", "cores = 0"), 4, "0 cores"),
+            (format!("{machine}gpus = 0\n"), 4, "0 GPUs"),
             (machine.replace("0.5", "-1.0"), 4, "above 0"),
             (machine.replace("0.5", "nan"), 4, "above 0"),
             (machine.replace("0.5", "\"cheap\""), 7, "invalid type"),
