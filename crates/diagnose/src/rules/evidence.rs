@@ -136,27 +136,25 @@ pub(super) fn list(names: &[&str]) -> String {
     }
 }
 
-/// Times in a sentence, counted from the start of the recording: `90 s to 150 s (cpu0)`; of more than three,
-/// the longest.
+/// Times in a sentence, counted from the start of the recording: `90 s to 150 s, 170 s to 180 s (cpu0), 200 s to 210 s (cpu1)`;
+/// of more than three, the longest.
 pub(super) fn when(evidence: &[Evidence], start: f64) -> String {
     let mut named: Vec<&Evidence> = evidence.iter().collect();
     named.sort_by(|a, b| (b.to - b.from).total_cmp(&(a.to - a.from)));
     named.truncate(3);
     named.sort_by(|a, b| a.from.total_cmp(&b.from));
-    let time = |one: &&Evidence| {
-        format!(
-            "{} to {} ({})",
-            moment(one.from - start),
-            moment(one.to - start),
-            one.what
-        )
-    };
+    let times = named.chunk_by(|a, b| a.what == b.what).map(|same| {
+        let times = same
+            .iter()
+            .map(|one| format!("{} to {}", moment(one.from - start), moment(one.to - start)));
+        format!("{} ({})", times.collect::<Vec<_>>().join(", "), same[0].what)
+    });
     let more = if evidence.len() > 3 {
         ", and at other times"
     } else {
         ""
     };
-    named.iter().map(time).collect::<Vec<_>>().join(", ") + more
+    times.collect::<Vec<_>>().join(", ") + more
 }
 
 /// Seconds since the start, or hours, minutes and seconds if there are many.
@@ -179,6 +177,25 @@ mod tests {
             ticks: (1..=ticks).map(|tick| tick as f64).collect(),
             ..Node::default()
         }
+    }
+
+    #[test]
+    fn what_several_times_are_of_is_named_once() {
+        let of = |times: &[(f64, &str)]| -> Vec<Evidence> {
+            let one = |&(from, what): &(f64, &str)| Evidence {
+                from,
+                to: from + 2.0,
+                what: what.into(),
+                node: "algo-1".into(),
+                steps: None,
+            };
+            times.iter().map(one).collect()
+        };
+        let same = of(&[(1.0, "trainer"), (5.0, "trainer"), (9.0, "cpu0")]);
+        assert_eq!(
+            when(&same, 1.0),
+            "0 s to 2 s, 4 s to 6 s (trainer), 8 s to 10 s (cpu0)"
+        );
     }
 
     #[test]
