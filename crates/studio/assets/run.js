@@ -192,7 +192,8 @@ export default async function run(main) {
 }
 
 function drawVerdict(holder, judged) {
-  const fired = judged.findings.filter((finding) => finding.fired);
+  // ProfilerReport only says whether any of the others fired.
+  const fired = judged.findings.filter((finding) => finding.fired && finding.rule !== "ProfilerReport");
   const worth = judged.advice.filter((advice) => advice.worth_it);
   const rule = (finding) => el("li", {}, el("b", {}, finding.rule), " ", finding.summary, finding.recommendation && el("p", { class: "do" }, finding.recommendation));
   const open = holder.querySelector("details")?.open;

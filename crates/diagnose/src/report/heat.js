@@ -119,7 +119,7 @@ function Plot(holder, run, node, view, redraw) {
   function arrange() {
     const width = Math.max(240, plot.clientWidth);
     const narrow = width < 560;
-    const left = narrow ? 92 : 104;
+    const left = 104;
     let y = 22;
     const at = [];
     for (const group of groups) {

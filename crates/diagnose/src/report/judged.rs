@@ -5,7 +5,7 @@ use std::fmt::Write;
 use stokehold_page::Table;
 use stokehold_page::html::{paragraph, section};
 use stokehold_page::svg::escape;
-use stokehold_page::words::{clipped, duration, name};
+use stokehold_page::words::{clipped, duration, name, plural};
 use stokehold_profile::Recording;
 
 use super::figures::Job;
@@ -20,6 +20,25 @@ pub fn rules(findings: &[Finding]) -> String {
     if findings.is_empty() {
         return section("Rules", &paragraph("note", "No rule has judged this run."));
     }
+    let (fired, others): (Vec<&Finding>, Vec<&Finding>) = ordered(findings)
+        .into_iter()
+        .partition(|finding| finding.triggered);
+    let mut body = match fired.is_empty() {
+        true => paragraph("note", "No rule fired."),
+        false => table(&fired),
+    };
+    if !others.is_empty() {
+        let _ = write!(
+            body,
+            "<details><summary>{} did not fire</summary>\n{}</details>\n",
+            plural(others.len(), "rule"),
+            table(&others)
+        );
+    }
+    section("Rules", &body)
+}
+
+fn table(findings: &[&Finding]) -> String {
     let mut table = Table::new(
         &[
             "Rule",
@@ -31,7 +50,7 @@ pub fn rules(findings: &[Finding]) -> String {
         ],
         &[0, 1, 4, 5],
     );
-    for finding in ordered(findings) {
+    for finding in findings {
         let parameters: Vec<String> = finding
             .parameters
             .iter()
@@ -46,10 +65,7 @@ pub fn rules(findings: &[Finding]) -> String {
             parameters.join("\n"),
         ]);
     }
-    section(
-        "Rules",
-        &format!("<div class=\"wrap rules\">{}</div>\n", table.html()),
-    )
+    format!("<div class=\"wrap rules\">{}</div>\n", table.html())
 }
 
 /// Whether a rule fired.

@@ -43,11 +43,29 @@ pub fn page(contents: &Contents<'_>) -> String {
 
 fn header(contents: &Contents<'_>) -> String {
     let mut html = "<header>\n<p class=\"eyebrow\">Stokehold profile</p>\n".to_owned();
-    let _ = writeln!(html, "<h1>{}</h1>", escape(contents.verdict));
+    let (headline, rest) = headline(contents.verdict);
+    let _ = writeln!(html, "<h1>{}</h1>", escape(headline));
+    if !rest.is_empty() {
+        let _ = writeln!(html, "<p class=\"lead\">{}</p>", escape(rest));
+    }
     for fact in facts(contents.recording) {
         html += &paragraph("", &fact);
     }
     html + "</header>\n"
+}
+
+/// The most characters of a headline that has several parts: three lines on a telephone.
+const HEADLINE: usize = 120;
+
+/// A verdict's first parts, as many as a headline has room for, and the others.
+fn headline(verdict: &str) -> (&str, &str) {
+    let mut ends = verdict
+        .match_indices("; ")
+        .map(|(at, _)| at)
+        .chain([verdict.len()]);
+    let first = ends.next().unwrap_or(verdict.len());
+    let end = ends.take_while(|end| *end <= HEADLINE).last().unwrap_or(first);
+    (&verdict[..end], verdict[end..].trim_start_matches("; "))
 }
 
 /// The command, the machine and the time, in sentences.
@@ -519,4 +537,19 @@ pub fn notes(recordings: &[&Recording]) -> String {
         let _ = writeln!(list, "<li>And {} more.</li>", all.len() - PROBLEMS);
     }
     section("About the recording", &format!("<ul>\n{list}</ul>\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headline_has_the_first_parts_of_a_verdict() {
+        assert_eq!(headline("Short; and whole."), ("Short; and whole.", ""));
+        let long = format!("First; second; {}; last.", "x".repeat(110));
+        assert_eq!(headline(&long).0, "First; second");
+        assert!(headline(&long).1.starts_with('x') && headline(&long).1.ends_with("; last."));
+        let one = "y".repeat(300);
+        assert_eq!(headline(&one), (one.as_str(), ""));
+    }
 }
