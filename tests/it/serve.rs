@@ -69,11 +69,11 @@ fn data() -> TempDir {
     dir
 }
 
-const RUN: [&str; 16] = [
+const RUN: [&str; 14] = [
     "train",
     "data",
     "--image-size",
-    "64",
+    "32",
     "--batch-size",
     "2",
     "--epochs",
@@ -83,8 +83,6 @@ const RUN: [&str; 16] = [
     "0",
     "--log-every",
     "1",
-    "--checkpoint-steps",
-    "5",
     "--name",
 ];
 
