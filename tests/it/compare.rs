@@ -669,7 +669,7 @@ fn trials_in_python_load_the_same_images() {
         "--loads",
         "1",
         "--trials",
-        "torchvision,torchvision-v2,fused",
+        "torchvision,fused",
         "--python",
         python,
     ]);
