@@ -96,7 +96,7 @@ fn a_script_that_waits_is_told_why_and_what_would_help() {
 fn advice_is_proved_in_the_script() {
     let Some(bench) = Bench::new() else { return };
     let script = small();
-    let words = ["advise", "--try", "--json", "--steps", "40", "--out", "tried"];
+    let words = ["advise", "--try", "--json", "--steps", "20", "--out", "tried"];
     let (code, out, said) = bench.stokehold(&words, &[&script, "workers=1", "read=0.03", "epochs=100"]);
     assert_eq!(code, Some(0), "{said}");
     let advised: Value = serde_json::from_str(&out).unwrap();
