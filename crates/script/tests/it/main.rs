@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
 use stokehold_profile::timeline::{Spans, VARIABLE};
 use stokehold_profile::{Recording, span};
@@ -29,19 +30,22 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// `small.py` with arguments; `None` where there is no torch.
     fn small(words: &'a str) -> Option<Self> {
-        Some(Self {
-            python: needs::torch()?,
-            script: "small.py",
-            words,
-            changes: Changes::default(),
-            environment: Vec::new(),
-        })
+        Self::of("small.py", words)
     }
 
     /// Another script.
     fn of(script: &'a str, words: &'a str) -> Option<Self> {
-        let small = Self::small(words)?;
-        Some(Self { script, ..small })
+        Some(Self::in_python(needs::torch()?, script, words))
+    }
+
+    fn in_python(python: PathBuf, script: &'a str, words: &'a str) -> Self {
+        Self {
+            python,
+            script,
+            words,
+            changes: Changes::default(),
+            environment: Vec::new(),
+        }
     }
 
     fn with(mut self, changes: Changes) -> Self {
@@ -116,18 +120,37 @@ impl Ran {
     }
 }
 
+/// Checks a run of `small.py` for each case, so many at once.
+fn each<T: Copy + Send>(at_once: usize, cases: &[(&'static str, T)], check: impl Fn(&str, T, Ran) + Sync) {
+    let Some(python) = needs::torch() else { return };
+    for some in cases.chunks(at_once) {
+        thread::scope(|scope| {
+            for &(words, expected) in some {
+                let (check, python) = (&check, python.clone());
+                scope.spawn(move || {
+                    check(
+                        words,
+                        expected,
+                        Run::in_python(python, "small.py", words).ran().well(),
+                    )
+                });
+            }
+        });
+    }
+}
+
 /// Waits, steps and what workers fetch, in every way of starting workers; reads of 20 ms an image, steps of 10 ms.
 #[test]
 fn steps_and_waits_are_seen() {
-    for words in [
-        "workers=0",
-        "workers=1 start=fork",
-        "workers=2 start=spawn",
-        "workers=1 loader=own",
-        "workers=1 keep=1",
-    ] {
-        let Some(run) = Run::small(words) else { return };
-        let ran = run.ran().well();
+    // The words of a case, and how many make batches at the same time.
+    let cases = [
+        ("workers=0", 1),
+        ("workers=1 start=fork", 1),
+        ("workers=2 start=spawn keep=1", 2),
+        ("workers=1 loader=own", 1),
+    ];
+    // They sleep for the most part.
+    each(2, &cases, |words, makers, ran| {
         let loader = ran.loader();
         let train = loader.train;
         assert_eq!(
@@ -159,27 +182,25 @@ fn steps_and_waits_are_seen() {
         assert!((0.019..0.080).contains(&wait), "{words}: a read of {wait}");
         assert_eq!((workload.images, workload.batch_size), (40, 4), "{words}");
         assert!(workload.wait_share > 0.1, "{words}: {}", workload.wait_share);
-        // All of the loop's time is known: 40 reads of 20 ms by one maker, or by two.
+        // All of the loop's time is known: 40 reads of 20 ms.
         let seconds = workload.seconds_per_epoch.unwrap();
-        let least = if words.contains("workers=2") { 0.4 } else { 0.8 };
-        assert!(seconds >= least, "{words}: {seconds}");
-    }
+        assert!(seconds >= 0.8 / f64::from(makers), "{words}: {seconds}");
+    });
 }
 
 /// What a data set's threads or processes compute, which the fetching thread waits for, is not taken for storage.
 #[test]
 fn what_others_compute_is_no_wait_for_storage() {
-    for (words, known) in [
-        ("workers=0 helper=pool", false),
-        ("workers=1 helper=pool", false),
-        ("workers=1 helper=thread", false),
-        ("workers=1 helper=child read=0.1", false),
+    let cases = [
+        ("epochs=1 workers=0 helper=pool", false),
+        ("epochs=1 workers=1 helper=pool", false),
+        ("epochs=1 workers=1 helper=thread", false),
+        ("epochs=1 workers=1 helper=child", false),
         // Threads that sleep as long as they work for the fetch are no matter of doubt, and those of libraries are none.
-        ("workers=1 helper=sleeping", true),
-        ("workers=0 helper=openmp", true),
-    ] {
-        let Some(run) = Run::small(words) else { return };
-        let ran = run.ran().well();
+        ("epochs=1 workers=1 helper=sleeping", true),
+        ("epochs=1 workers=0 helper=openmp", true),
+    ];
+    each(1, &cases, |words, known, ran| {
         let script = Script::of(&ran.processes).unwrap();
         let wait = script.workload(2, None).read_wait_seconds;
         assert_eq!(wait.is_some(), known, "{words}: {wait:?}");
@@ -192,7 +213,7 @@ fn what_others_compute_is_no_wait_for_storage() {
             wait.is_none_or(|wait| (0.019..0.080).contains(&wait)),
             "{words}: {wait:?}"
         );
-    }
+    });
 }
 
 /// What a worker waits for is storage only where it reads; the hook's own reading is not counted.
