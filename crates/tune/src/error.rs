@@ -47,7 +47,7 @@ pub enum TuneError {
         /// The channel.
         channel: String,
         /// The cause.
-        source: PrepareError,
+        source: Box<PrepareError>,
     },
     /// The work was interrupted before the study was created.
     #[error("interrupted; the same command goes on behind what is prepared")]

@@ -123,7 +123,7 @@ pub fn create(
             PrepareError::Interrupted => TuneError::Interrupted,
             source => TuneError::Prepare {
                 channel: name.clone(),
-                source,
+                source: Box::new(source),
             },
         })?;
         channel.uri = shards.display().to_string();
