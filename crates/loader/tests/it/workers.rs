@@ -76,7 +76,11 @@ fn a_wait_for_a_core_adds_no_worker() {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..3 * cores {
-            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         epoch(&auto, 0);
         over.store(true, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use stokehold_storage::{Dataset, Fetch, Object, Place, StorageError};
+use stokehold_storage::{Dataset, Fetch, Listed, Object, Place, StorageError};
 
 use crate::tree::tree;
 
@@ -166,21 +166,21 @@ fn images_beside_class_folders_are_named() {
 }
 
 /// A bucket that can only be listed.
-struct Listed(&'static [&'static str]);
+struct Keys(&'static [&'static str]);
 
-impl Place for Listed {
+impl Place for Keys {
     fn uri(&self) -> String {
         "s3://bucket/data".into()
     }
 
-    fn list(&self) -> Result<Vec<Object>, StorageError> {
+    fn list(&self) -> Result<Listed, StorageError> {
         let object = |key: &&str| Object {
             key: (*key).to_owned(),
             size: 1,
             etag: None,
             modified: 0,
         };
-        Ok(self.0.iter().map(object).collect())
+        Ok(Listed::of(self.0.iter().map(object).collect()))
     }
 
     fn fetch(
@@ -199,7 +199,7 @@ impl Place for Listed {
 
 #[test]
 fn a_bucket_says_the_same_of_its_keys() {
-    let open = |keys| Dataset::open_bucket(Box::new(Listed(keys)), None, 0);
+    let open = |keys| Dataset::open_bucket(Box::new(Keys(keys)), None, 0);
     let keys = &[
         "train/.hidden/0.jpg",
         "train/a/.ipynb_checkpoints/0.jpg",

@@ -124,12 +124,12 @@ fn copies(trained: &Images, images: &Images) -> usize {
         .collect();
     let every = alike.len().div_ceil(COMPARED).max(1);
     let (mut one, mut other) = (SampleBytes::new(), SampleBytes::new());
-    let mut equal = |(sample, of_training): &(usize, usize)| {
+    let equal = |(sample, of_training): &(usize, usize)| {
         images.read(*sample, &mut one).is_ok()
             && trained.read(*of_training, &mut other).is_ok()
             && one.file() == other.file()
     };
-    match alike.iter().step_by(every).all(|pair| equal(pair)) {
+    match alike.iter().step_by(every).all(equal) {
         true => alike.len(),
         false => 0,
     }
