@@ -6,6 +6,7 @@ mod data;
 mod disturbed;
 mod packed;
 mod pairs;
+mod planted;
 mod python;
 mod shares;
 mod whole;
