@@ -435,10 +435,15 @@ fn changes(
             changes.push((Change::BytesToDevice, then));
         }
         let plenty = measured.workers > 0 && measured.loader() > PLENTY * measured.trainer;
-        if plenty && workload.wait_share > WAITED {
+        // No reserve hides the start of workers.
+        let starts = workload
+            .seconds_per_epoch
+            .map_or(0.0, |seconds| measured.starts() / seconds);
+        let waited = workload.wait_share - starts;
+        if plenty && waited > WAITED {
             let batches = 2 * script.prefetch_factor.unwrap_or(2);
             let change = Change::Prefetch { batches };
-            changes.push((change, now.without_waiting(workload.wait_share)));
+            changes.push((change, now.without_waiting(waited)));
         }
     }
     if measured.waits_for_storage() && waits_are_reads(workload) {
@@ -760,6 +765,8 @@ mod tests {
             said.contains("the start of its 2 workers, 1.0 s in every epoch, is the limit"),
             "{said}"
         );
+        let ahead = |advice: &Advice| matches!(advice.change, Change::Prefetch { .. });
+        assert!(!advice.iter().any(ahead), "{advice:?}");
         // With a number: the best of them only.
         let both: Vec<&Advice> = advice
             .iter()
