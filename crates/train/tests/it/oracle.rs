@@ -108,6 +108,7 @@ fn live(question: &str, details: &Value) -> Option<Value> {
 
 /// What the oracle of this run answers; it is started if there is none. All tests of a run share one, whose imports take seconds:
 /// its name is that of the process that runs them.
+#[expect(clippy::zombie_processes, reason = "it outlives the test that starts it")]
 fn asked(python: &OsStr, question: &str, details: &Value) -> String {
     let runner = parent_id();
     let name = format!("stokehold-oracle-{runner}");
