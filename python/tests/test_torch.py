@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import json
@@ -10,6 +11,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +175,8 @@ def test_an_iterator_is_pytorchs(folder):
         iterator = iter(loader)
         first = list(iterator)
         assert iter(loader) is iterator
+        if not isinstance(loader, InPlace):
+            assert loader._iterator is iterator
         second, third = list(iterator), list(loader)
         assert iterator._num_yielded == 10
         labels.append([[batch[1].tolist() for batch in epoch] for epoch in (first, second, third)] + [torch.get_rng_state().tolist()])
@@ -180,6 +184,167 @@ def test_an_iterator_is_pytorchs(folder):
     plain = [DataLoader(crops, 4, num_workers=1, persistent_workers=True) for _ in range(1)][0]
     one, two = list(plain), list(plain)
     assert not all(torch.equal(a[0], b[0]) for a, b in zip(one, two))
+
+
+class Eager(torch_data.Sampler):
+    """A batch sampler that draws when it is asked for its iterator."""
+
+    def __iter__(self):
+        return iter(torch.randperm(37).split(6))
+
+
+class Reversing(torch_data.Sampler):
+    """Changes the data set when an epoch begins."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        self.data.samples = self.data.samples[::-1]
+        yield from range(20)
+
+
+def left_early(loader, _):
+    """Two epochs of which the first is left."""
+    iterator = iter(loader)
+    return [next(iterator), next(iterator), *loader]
+
+
+def labels_change(loader, data):
+    for number, batch in enumerate(loader):
+        if number == 1:
+            data.samples = [(path, label + 10) for path, label in data.samples]
+        yield batch
+
+
+def target_changes(loader, data):
+    for number, batch in enumerate(loader):
+        if number == 1:
+            data.target_transform = lambda label: -label
+        yield batch
+
+
+def transform_changes(loader, data):
+    for number, batch in enumerate(loader):
+        if number == 2:
+            data.transform = V.Compose([V.CenterCrop(12), V.ToTensor(), V.Normalize([0.5] * 3, [0.5] * 3)])
+        yield batch
+
+
+def samples_grow(loader, data):
+    for number, batch in enumerate(loader):
+        if number == 0:
+            data.samples.extend(data.samples[:3])
+        yield batch
+
+
+def twice(loader, data):
+    yield from loader
+    yield from loader
+
+
+def draws_labels(data):
+    data.target_transform = lambda label: label + int(torch.randint(1 << 30, ())) * 0
+    return data
+
+
+def test_what_a_script_does_during_an_epoch_is_seen_as_pytorch_sees_it(folder):
+    """Orders, images, labels and torch's random numbers, where the loop is left or the data set changes meanwhile."""
+    indices = list(range(30))
+    for case, (loop, options) in enumerate([
+        (left_early, lambda data: {"batch_size": 5, "shuffle": True, "generator": torch.Generator().manual_seed(2)}),
+        (left_early, lambda data: {"batch_size": 6, "sampler": torch_data.RandomSampler(range(36), generator=torch.Generator().manual_seed(2))}),
+        (left_early, lambda data: {"batch_sampler": Eager()}),
+        (twice, lambda data: {"batch_size": 4, "sampler": Reversing(data)}),
+        (twice, lambda data: {"batch_size": 4, "shuffle": True, "persistent_workers": True}),
+        (labels_change, lambda data: {"batch_size": 4}),
+        (target_changes, lambda data: {"batch_size": 4}),
+        (transform_changes, lambda data: {"batch_size": 4}),
+        (samples_grow, lambda data: {"batch_size": 4, "sampler": [*range(30), 38, 39]}),
+    ]):  # fmt: skip
+        for workers in (0, 2):
+            outcomes = []
+            for kind in (torch_data.DataLoader, DataLoader, lambda *given, **more: InPlace(torch_data.DataLoader(*given, **more))):
+                torch.manual_seed(case)
+                data = torchvision.datasets.ImageFolder(folder / "train", EXACT)
+                more = options(data)
+                if workers == 0:
+                    more.pop("persistent_workers", None)
+                batches, errors = [], []
+                iterator = iter(loop(kind(data, num_workers=workers, **more), data))
+                try:
+                    batches.extend(iterator)
+                except IndexError:
+                    errors.append("IndexError")
+                outcomes.append((batches, errors, torch.get_rng_state()))
+            for batches, errors, generator in outcomes[1:]:
+                assert errors == outcomes[0][1], (case, workers)
+                assert torch.equal(generator, outcomes[0][2]), (case, workers)
+                same(batches, outcomes[0][0])
+    # A Subset's indices, without workers.
+    for kind in (torch_data.DataLoader, DataLoader):
+        part = torch_data.Subset(torchvision.datasets.ImageFolder(folder / "train", EXACT), list(indices))
+        seen = []
+        for number, (_, labels) in enumerate(kind(part, 5)):
+            if number == 0:
+                part.indices = part.indices[::-1]
+            seen.append(labels.tolist())
+        outcomes.append(seen)
+    assert outcomes[-1] == outcomes[-2]
+
+
+def test_labels_that_draw_do_so_as_in_a_worker(folder, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "a").mkdir()
+    for number in range(6):
+        Image.fromarray(picture(number)).save(tmp_path / "a" / f"{number}.{'bmp' if number == 3 else 'png'}")
+    calls = []
+    for kind in (torch_data.DataLoader, DataLoader):
+        for workers in (0, 2):
+            torch.manual_seed(4)
+            # One file is read by Pillow; each label is asked for once, in order.
+            count = iter(range(100))
+            data = torchvision.datasets.ImageFolder(tmp_path, EXACT, target_transform=lambda label: next(count))
+            loader = kind(data, 4, shuffle=True, num_workers=0)
+            with pytest.warns(stokehold.BadImageWarning) if kind is DataLoader else contextlib.nullcontext():
+                calls.append([label for _, labels in loader for label in labels.tolist()])
+            data.target_transform = lambda label: label + int(torch.randint(9, ()))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                orders = [labels.shape[0] for _, labels in kind(data, 4, shuffle=True, num_workers=workers)]
+            if workers:
+                calls.append((orders, torch.get_rng_state().tolist()))
+    half = len(calls) // 2
+    assert calls[:half] == calls[half:] and calls[0] == list(range(6))
+
+
+def test_threads_share_an_iterator(folder):
+    import threading
+
+    data = ImageFolder(folder / "train", EXACT)
+    iterator, seen = iter(DataLoader(data, 1)), []
+    threads = [threading.Thread(target=lambda: seen.extend(float(images.sum()) for images, _ in iterator)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 37 == len(set(seen))
+
+
+def test_images_of_several_sizes_are_pillows(tmp_path):
+    """Where batches have one size each, as PyTorch needs it, and the transform keeps sizes."""
+    from PIL import Image
+
+    (tmp_path / "a").mkdir()
+    for number in range(12):
+        Image.fromarray(picture(number, 20 + 4 * (number // 4), 24)).save(tmp_path / "a" / f"{number:02}.png")
+    theirs = torchvision.datasets.ImageFolder(tmp_path, V.ToTensor())
+    for loader in (DataLoader(theirs, 4), DataLoader(theirs, 1)):
+        with pytest.warns(stokehold.BadImageWarning, match="the rest of this iteration with Pillow"):
+            same(loader, torch_data.DataLoader(theirs, loader.batch_size))
+    with pytest.raises(RuntimeError, match="equal size"), pytest.warns(stokehold.BadImageWarning):
+        list(DataLoader(theirs, 6))
 
 
 def test_a_distributed_sampler_says_the_epoch(folder):
@@ -426,16 +591,28 @@ def test_a_state_continues_with_any_sampler(folder):
         ends = []
         for _ in range(2):
             iterator = iter(loader)
+            if not states:
+                begun = loader.state_dict()
             for batch in iterator:
                 batches.append(batch)
                 states.append(json.loads(json.dumps(loader.state_dict())))
+            if not ends:
+                between = torch.get_rng_state()
             ends.append(len(batches))
         torch.manual_seed(99)
-        for position in (0, 1, ends[0] - 2, ends[0], ends[1] - 2):
+        if "persistent_workers" in options():
+            # After the last batch the same workers begin another epoch, and only the sampler draws.
+            again = DataLoader(data, **{"batch_size": 7, **options()})
+            again.load_state_dict(states[ends[0] - 1])
+            torch.set_rng_state(between)
+            for got, expected in zip(again, batches[ends[0] :], strict=True):
+                assert torch.equal(got[0], expected[0]) and torch.equal(got[1], expected[1]), number
+        for position in (-1, 0, 1, ends[0] - 2, ends[0], ends[1] - 2):
             again = DataLoader(data, **{"batch_size": 7, **options()} if "batch_sampler" not in options() else options())
-            again.load_state_dict(states[position])
+            state = states[position] if position >= 0 else begun
+            again.load_state_dict(state)
             copied = copy.copy(again)
-            assert copied.state_dict() == states[position]
+            assert copied.state_dict() == state
             before = torch.get_rng_state()
             for resumed in (again, copied):
                 rest = list(resumed)
@@ -445,6 +622,11 @@ def test_a_state_continues_with_any_sampler(folder):
                     assert torch.equal(got[0], expected[0]) and torch.equal(got[1], expected[1]), (number, position)
             assert torch.equal(torch.get_rng_state(), before)
     state = DataLoader(data, 7, shuffle=True).state_dict()
+    other = DataLoader(ImageFolder(folder / "train", data.transform), 7, shuffle=True)
+    other.dataset.samples = other.dataset.samples[::-1]
+    other.load_state_dict(state)
+    with pytest.raises(stokehold.OptionError, match="other images or labels"):
+        iter(other)
     for wrong in ({"batch": -1}, {"batch": "3"}, {"order": None}, {"seed": 1.5}, {"persistent": 1}, {"generators": ["?"]},
                   {"generators": []}, {"epoch": 3}, {"version": 1}, {"more": 1}):  # fmt: skip
         with pytest.raises(stokehold.OptionError, match="state_dict: "):
@@ -453,6 +635,7 @@ def test_a_state_continues_with_any_sampler(folder):
 
 def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
     """Functions of torch and torchvision that are other ones than they were would not be called."""
+    from PIL.Image import Image
     from torch.nn.modules import module
     from torch.utils.data._utils import collate
     from torchvision.datasets import folder as folder_module
@@ -463,6 +646,7 @@ def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
     def other(*given, **more):
         raise AssertionError
 
+    exec("def executed(*given): pass", script := {"__name__": "__main__"})
     for of, name, reason in [
         (torchvision.datasets.DatasetFolder, "__getitem__", "own __getitem__"),
         (torch_data.Subset, "__getitems__", "own __getitems__"),
@@ -470,12 +654,14 @@ def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
         (V.ToTensor, "__call__", "has __call__ of the script's own"),
         (V.functional, "to_tensor", "torchvision's to_tensor is another function"),
         (folder_module, "pil_loader", "pil_loader is another function"),
+        (Image, "convert", "Pillow's Image.convert is another function"),
     ]:
-        with monkeypatch.context() as patch:
-            patch.setattr(of, name, other)
-            for loader in (DataLoader, lambda data: InPlace(torch_data.DataLoader(data))):
-                with pytest.raises(stokehold.OptionError, match=reason):
-                    loader(torch_data.Subset(theirs, [1]))
+        for replacement in (other, script["executed"], torch.no_grad()(other)):
+            with monkeypatch.context() as patch:
+                patch.setattr(of, name, replacement)
+                for loader in (DataLoader, lambda data: InPlace(torch_data.DataLoader(data))):
+                    with pytest.raises(stokehold.OptionError, match=reason):
+                        loader(torch_data.Subset(theirs, [1]))
     with monkeypatch.context() as patch:
         patch.setitem(collate.default_collate_fn_map, torch.Tensor, other)
         with pytest.raises(stokehold.OptionError, match="default_collate has functions"):

@@ -1223,10 +1223,15 @@ def swapped(loader, facts):
             try:
                 iterator = iter(swap.images)
             except Exception as error:
+                if getattr(error, "_of_the_script", False):
+                    # PyTorch's loader would raise it too.
+                    raise
                 swap.refuse(type(member(loader, "dataset")).__name__, error)
         facts.swapped, facts.swap_refused = iterator is not None, swap.refused
         return iterator
     except Exception as error:
+        if getattr(error, "_of_the_script", False):
+            raise
         hook.problem(f"a loader is not swapped: {error!r}")
         return None
 

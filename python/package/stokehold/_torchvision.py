@@ -41,7 +41,7 @@ def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation
     images = _Images() if images is None else images
     converted: list[T.Operation] = []
     reasons = [f"torch has {name} for all modules, which would not be called" for name in _hooks_of_all()]
-    reasons += [f"torchvision's {name} is another function than it was, which would not be called" for name in _replaced_functions()]
+    reasons += [f"{name} is another function than it was, which would not be called" for name in _replaced_functions()]
     for number, transform in enumerate(_flat(compose), 1):
         try:
             for operation in _converted(transform, images):
@@ -149,16 +149,28 @@ def replaced(kind: type) -> list[str]:
 
 
 def is_foreign(function: Any) -> bool:
-    """Whether a function was written elsewhere than in torch and torchvision."""
-    code = getattr(function, "__code__", None)
-    return code is None or not code.co_filename.startswith(_folders())
+    """Whether a function was written elsewhere than in torch, torchvision and Pillow, or wraps one that was."""
+    while function is not None:
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return True
+        if code.co_filename == "<string>":
+            # Some methods are made while a class is.
+            if function.__globals__.get("__name__", "").split(".")[0] not in _PACKAGES:
+                return True
+        elif not code.co_filename.startswith(_folders()):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+_PACKAGES = ("torch", "torchvision", "PIL")
 
 
 def _folders() -> tuple[str, ...]:
-    packages = (sys.modules.get(name) for name in ("torch", "torchvision"))
+    packages = (sys.modules.get(name) for name in _PACKAGES)
     files = [getattr(package, "__file__", None) for package in packages]
-    # Some methods are made while a class is.
-    return (*(os.path.dirname(file) + os.sep for file in files if file), "<string>")
+    return tuple(os.path.dirname(file) + os.sep for file in files if file)
 
 
 def _hooks_of_all() -> list[str]:
@@ -168,9 +180,11 @@ def _hooks_of_all() -> list[str]:
 
 
 def _replaced_functions() -> list[str]:
-    modules = (sys.modules.get(f"torchvision.transforms.{name}") for name in ("functional", "v2.functional"))
-    return [
-        name
+    modules = (sys.modules.get(f"torchvision.transforms.{name}") for name in ("functional", "v2.functional", "_functional_pil", "_functional_tensor"))
+    pillow = sys.modules.get("PIL.Image")
+    opens = [] if pillow is None else [("Image.open", pillow.open), ("Image.convert", pillow.Image.convert), ("Image.resize", pillow.Image.resize)]
+    return [f"Pillow's {name}" for name, function in opens if is_foreign(function)] + [
+        f"torchvision's {name}"
         for module in modules
         for name, function in (vars(module) if module is not None else {}).items()
         if isinstance(function, FunctionType) and is_foreign(function)

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import json
+import math
 import operator
 import os
+import random
 import sys
+import threading
 import warnings
 import weakref
 import zlib
@@ -47,7 +51,7 @@ from torchvision.datasets.folder import default_loader
 from stokehold._loader import Loader, open_source
 from stokehold._tensors import name_of_dtype
 from stokehold._torchvision import is_foreign, not_of_tensors, replaced
-from stokehold.errors import BadImageWarning, OptionError, UsageError
+from stokehold.errors import BadImageWarning, DataError, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
 __all__ = ["DataLoader", "ImageFolder"]
@@ -220,7 +224,7 @@ class DataLoader(torch_data.DataLoader[Any]):
         self.exif, self.prefetch, self.bad_images, self.samples = exif, prefetch, bad_images, samples
         self.sample_transform, self.batch_transform = sample_transform, batch_transform
         self._served = _Served(self)
-        self._served.renew(_Parts(self))
+        self._served.renew()
 
     def check_worker_number_rationality(self) -> None:
         """Nothing: torch warns of more processes than cores, and there are none."""
@@ -250,11 +254,11 @@ class DataLoader(torch_data.DataLoader[Any]):
     @property
     def engine(self) -> Loader:
         """The ``stokehold.Loader`` that makes the batches: its cache, its bad images, its ``transform_seconds``."""
-        return self._served.renew(_Parts(self))
+        return self._served.renew()
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads stay in their process; a state that was loaded comes along.
-        return {**vars(self), "_served": self._served.loaded}
+        return {**vars(self), "_served": self._served.loaded, "_iterator": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({name: value for name, value in state.items() if name != "_served"})
@@ -290,7 +294,7 @@ class InPlaceOf:
         if isinstance(loader, DataLoader):
             raise OptionError("stokehold.torch.DataLoader makes its batches itself")
         self._served = _Served(loader, threads, swaps=True)
-        self._served.renew(_Parts(loader, swaps=True))
+        self._served.renew()
 
     def __iter__(self) -> Any:
         """Starts an epoch; other iterations may be running."""
@@ -302,22 +306,44 @@ def pipeline_of(loader: Any) -> Any:
     return json.loads(_Parts(loader, swaps=True).pipeline.json())
 
 
+class _Samples:
+    """What a folder's list of paths and labels is when an iteration starts. Made anew only where the list has changed."""
+
+    def __init__(self, samples: Any) -> None:
+        self.kept = list(samples)
+        self.paths = [path for path, _ in self.kept]
+        self.others = [path for path in self.paths if not str(path).lower().endswith(DECODED)]
+        #: Tells the list from others, wherever the folder lies.
+        self.digest = 0
+        for path, label in self.kept:
+            self.digest = zlib.crc32(f"{os.path.basename(str(path))} {label}\0".encode("utf-8", "surrogateescape"), self.digest)
+
+    def are(self, samples: Any) -> bool:
+        # Lists that share their pairs are compared in no time.
+        return len(samples) == len(self.kept) and (self.kept == samples if type(samples) is list else self.kept == list(samples))
+
+
 class _Parts:
     """What the batches of a torch ``DataLoader`` are made of. ``swaps``: for a script that does not know of it, so that
-    everything stays PyTorch's whose effect is not certain.
+    everything stays PyTorch's whose effect is not certain. ``known``: the folder's list of the iteration before.
 
     Raises:
         OptionError: they cannot be made here; with every reason.
     """
 
-    def __init__(self, loader: Any, swaps: bool = False) -> None:
+    def __init__(self, loader: Any, swaps: bool = False, known: _Samples | None = None) -> None:
         self.reasons: list[str] = []
-        #: The folder below all Subsets, and what leads from a number of the loader's data set to one of the folder's.
-        self.folder, self.steps = loader.dataset, []
+        self._known = known
+        self.samples: Any = None
+        #: The folder below all Subsets, and those, which lead from a number of the loader's data set to one of the folder's.
+        self.folder = loader.dataset
+        self.subsets: list[Any] = []
         while type(self.folder) is Subset:
             self._look_for_own(self.folder, Subset)
-            self.steps.append(self.folder.indices)
+            self.subsets.append(self.folder)
             self.folder = self.folder.dataset
+        #: Whether the data set is looked at when a batch is taken, as by PyTorch without workers.
+        self.live = True
         is_folder = isinstance(self.folder, DatasetFolder)
         if is_folder:
             self._look_at_folder(self.folder, swaps)
@@ -338,13 +364,14 @@ class _Parts:
                 for name in not_of_tensors(transform) if swaps else ():
                     self._refuse(f"transform: {name} of tensors, after ToImage or PILToTensor, has other pixels than of PIL images, which are made here; put it before")
                 if swaps and self.pipeline.size is None and loader.batch_size == 1:
-                    self._refuse("dataset: its transform leaves images their sizes, which may differ with batch_size=1")
+                    self._refuse("dataset: its transform leaves images their sizes, which may differ with batch_size=1; give it a size")
             elif is_folder:
                 self._refuse("dataset: it has no transform, and images of different sizes make no batch; give it one")
         except (OptionError, TypeError) as error:
             self._refuse(str(error))
         if self.reasons:
             raise OptionError("; ".join(self.reasons))
+        self._transform, self._said = transform, repr(transform)
         #: A source that is no folder; and whether the data set can make an image by itself.
         self.source = getattr(self.folder, "_source", None)
         self.can_fill = self.source is None and callable(transform)
@@ -371,10 +398,16 @@ class _Parts:
             self._refuse("torchvision's default_loader or pil_loader is another function than it was, and would not be called")
         if torchvision.get_image_backend() != "PIL":
             self._refuse(f"torchvision's image backend is {torchvision.get_image_backend()}, and its pixels are not PIL's")
-        if not swaps or getattr(folder, "_source", None) is not None:
+        own = [name for name in ("samples", "transform", "target_transform") if name not in vars(folder)]
+        if type(vars(folder).get("samples")) not in (list, tuple):
+            own.append("samples")
+        if own:
+            self._refuse(f"dataset: its {' and '.join(dict.fromkeys(own))} may be others whenever they are asked for; plain attributes are served")
             return
-        others = [path for path, _ in folder.samples if not str(path).lower().endswith(DECODED)]
-        if len(others) * 20 > len(folder.samples):
+        known, samples = self._known, folder.samples
+        self.samples = known if known is not None and known.are(samples) else _Samples(samples)
+        others = self.samples.others
+        if swaps and getattr(folder, "_source", None) is None and len(others) * 20 > len(samples):
             self._refuse(
                 f"dataset: {len(others)} of its {len(folder.samples)} files are neither JPEG, PNG nor WebP, such as {others[0]}; Pillow "
                 "would read them in the training thread"
@@ -405,14 +438,39 @@ class _Parts:
                 "out if it only seeds random numbers"
             )
 
+    def freeze(self) -> None:
+        """Keeps the data set's numbers and labels as they are now, as PyTorch's workers do, which are forks."""
+        indices = (subset.indices for subset in self.subsets)
+        self._steps = [list(each) if isinstance(each, list) else copy.deepcopy(each) for each in indices]
+        self._target_transform, self.live = self.folder.target_transform, False
+
+    @property
+    def _pairs(self) -> Any:
+        return self.folder.samples if self.live else self.samples.kept
+
     def root_number(self, index: Any) -> int:
         """The folder's number of what the data set has at ``index``."""
-        for indices in self.steps:
+        for indices in [subset.indices for subset in self.subsets] if self.live else self._steps:
             index = indices[index]
-        number, count = operator.index(index), len(self.folder.samples)
-        if not -count <= number < count:
-            raise IndexError(f"dataset index {number} is out of range: it has {count} images")
-        return number % count
+        # The list's own errors.
+        self._pairs[index]
+        number = operator.index(index)
+        return number if number >= 0 else number + len(self._pairs)
+
+    def label(self, root: int) -> Any:
+        label = self._pairs[root][1]
+        transform = self.folder.target_transform if self.live else self._target_transform
+        return label if transform is None else transform(label)
+
+    def is_as_it_was(self, numbers: list[int]) -> bool:
+        """Whether the images that were made at these numbers are those that the data set has now."""
+        transform = self.folder.transform
+        if not self.live:
+            return True
+        if transform is not self._transform or repr(transform) != self._said:
+            return False
+        paths, pairs = self.samples.paths, self._pairs
+        return all(number < len(paths) and pairs[number][0] == paths[number] for number in numbers)
 
 
 class _Served:
@@ -423,10 +481,10 @@ class _Served:
         self._weak, self._threads, self.swaps = weakref.ref(loader), threads, swaps
         self._made_of: Any = None
         self._engine: Any = None
+        self._samples: _Samples | None = None
         #: The state that the next iteration begins with.
         self.loaded: dict[str, Any] | None = None
-        #: The iterator of persistent workers, and the one that began last with its position, which outlives it.
-        self._persistent: _Iterator | None = None
+        #: The iterator that began last, and its position, which outlives it.
         self._last: Any = None
         self._position: dict[str, Any] = {}
         self._told: set[str] = set()
@@ -448,15 +506,22 @@ class _Served:
             return own
         return self._threads
 
-    def renew(self, parts: _Parts) -> Loader:
+    def _parts(self, loader: Any) -> _Parts:
+        parts = _Parts(loader, self.swaps, self._samples)
+        self._samples = parts.samples
+        return parts
+
+    def renew(self, parts: _Parts | None = None) -> Loader:
         """The engine; another one if it has to make something else than the last one."""
-        loader, source = self._loader, parts.source
-        paths = [] if source is not None else [path for path, _ in parts.folder.samples]
+        loader = self._loader
+        parts = self._parts(loader) if parts is None else parts
+        source = parts.source
         options = {} if self.swaps else {name: getattr(loader, name) for name in PASSED}
         bad_images = "pytorch" if self.swaps else loader.bad_images
         made_of = (
             parts.pipeline.json(),
-            hash(tuple(paths)) if source is None else id(source),
+            parts.samples,
+            source,
             self._number_of_threads(loader),
             bad_images,
             tuple(options.values()),
@@ -468,7 +533,7 @@ class _Served:
             if fills:
                 bad_images = "skip" if parts.can_fill else "error"
             self._engine = Loader(
-                open_source([(path, 0) for path in paths] if source is None else source, "train"),
+                open_source([(path, 0) for path in parts.samples.paths] if source is None else source, "train"),
                 parts.pipeline,
                 batch_size=getattr(loader, "batch_size", None) or 1,
                 shuffle=False,
@@ -482,35 +547,43 @@ class _Served:
         return engine
 
     def iterate(self) -> _Iterator:
-        """What ``iter(loader)`` gives: with persistent workers the same iterator again, as in PyTorch."""
+        """What ``iter(loader)`` gives: with persistent workers the same iterator again, as in PyTorch, which keeps it there too."""
         loader = self._loader
         if not (loader.persistent_workers and loader.num_workers > 0):
             return self.begin()
-        if self._persistent is None or self.loaded is not None:
-            self._persistent = self.begin()
-        else:
+        kept, loader._iterator = loader._iterator, None
+        if isinstance(kept, _Iterator) and self.loaded is None:
             with _Unchanged(_generators(loader)):
-                self._persistent._reset(loader)
-        return self._persistent
+                kept._reset(loader)
+            iterator = kept
+        else:
+            iterator = self.begin()
+        loader._iterator = iterator
+        return iterator
 
     def begin(self) -> _Iterator:
         """Starts an iteration; others may be running."""
         loader, state = self._loader, self.loaded
-        parts = _Parts(loader, self.swaps)
+        parts = self._parts(loader)
+        engine = self.renew(parts)
+        if state is not None and state["data"] != parts.samples.digest:
+            raise OptionError("state_dict: the data set has other images or labels than when the state was saved")
         with _Unchanged(_generators(loader)):
-            iterator = None
+            iterator, more = None, False
             if state is not None and _epoch_of(loader) in (None, state["epoch"]):
                 with _AsSaved(_generators(loader), state["generators"]) as saved:
-                    iterator = _Iterator(self, loader)
+                    iterator = _Iterator(self, loader, parts, engine)
                     if state["persistent"]:
                         saved.again()
                         _BaseDataLoaderIter._reset(iterator, loader)
                         iterator.seed = state["seed"]
-                    if not iterator.skip(parts, state):
-                        iterator = None
-            if iterator is None:
-                iterator = _Iterator(self, loader)
-            iterator.launch(parts, self.renew(parts))
+                    more = iterator.skip(state)
+            if iterator is not None and not more and loader.persistent_workers and loader.num_workers > 0:
+                # The next epoch of the same workers.
+                iterator._reset(loader)
+            else:
+                iterator = iterator if iterator is not None and more else _Iterator(self, loader, parts, engine)
+                iterator.launch()
         self.loaded = None
         return iterator
 
@@ -524,17 +597,19 @@ class _Served:
     def state(self) -> dict[str, Any]:
         if self.loaded is not None:
             return dict(self.loaded)
-        if self._last is not None:
-            return dict(self._position)
+        position = self._position if self._last is not None else self._beginning()
+        return {**position, "data": self._samples.digest if self._samples is not None else 0}
+
+    def _beginning(self) -> dict[str, Any]:
         loader = self._loader
         return _state(loader, 0, [_saved(generator) for generator in _generators(loader)], 0, 0, False)
 
     def load(self, state: dict[str, Any]) -> None:
         loader = self._loader
-        own = _state(loader, 0, [_saved(generator) for generator in _generators(loader)], 0, 0, False)
-        if not isinstance(state, dict) or set(state) != set(own) or state["version"] != own["version"]:
+        own = self._beginning()
+        if not isinstance(state, dict) or set(state) != {*own, "data"} or state["version"] != own["version"]:
             raise OptionError("state_dict: give what state_dict() of a stokehold.torch.DataLoader returned")
-        numbers = ["batch", "order", "seed"] + ([] if own["epoch"] is None else ["epoch"])
+        numbers = ["batch", "order", "seed", "data"] + ([] if own["epoch"] is None else ["epoch"])
         wrong = [name for name in numbers if type(state[name]) is not int or state[name] < 0]
         wrong += [] if isinstance(state["persistent"], bool) else ["persistent"]
         if wrong:
@@ -567,13 +642,22 @@ class _Iterator(_BaseDataLoaderIter):
     PyTorch's class asks the sampler for its iterator, draws the number that random operations follow from, and counts.
     """
 
-    def __init__(self, served: _Served, loader: Any) -> None:
-        self._served = served
+    def __init__(self, served: _Served, loader: Any, parts: _Parts, engine: Loader) -> None:
+        self._served, self._parts, self._engine = served, parts, engine
         self._generators = [_saved(generator) for generator in _generators(loader)]
-        super().__init__(loader)
+        with _of_the_script():
+            super().__init__(loader)
+            if loader.num_workers > 0:
+                parts.freeze()
+                # PyTorch asks twice where it has workers.
+                self._sampler_iter = iter(self._index_sampler)
+        self._lock = threading.RLock()
         self.seed = int(self._base_seed)
         self._was_reset = False
         self._ask_from_the_start(loader)
+        self._with_samples = not served.swaps and loader.samples
+        self._fills = parts.can_fill and (served.swaps or loader.bad_images == "pytorch")
+        self._dtype = DTYPES[name_of_dtype("float32" if served.swaps else loader.dtype)]
 
     def _ask_from_the_start(self, loader: Any) -> None:
         #: Batches that the sampler has given and the loop has not taken: the data set's indices with the folder's numbers, or with
@@ -582,25 +666,27 @@ class _Iterator(_BaseDataLoaderIter):
         self._asked_images, self._is_over = 0, False
         #: The number of the next batch, and what tells the batches before it from others.
         self._next = self._first = self._order = 0
-        self._steady = _draws_at_once(loader)
+        self._ahead = _drawn_at_once(loader)
         self._least = (getattr(loader, "prefetch_factor", None) or 2) * loader.num_workers
         self._about = _state(loader, 0, self._generators, 0, self.seed, self._was_reset)
+        self._random = _WorkersRandom(self.seed if loader.num_workers > 0 else None)
         self._given: Any = None
-        self._skipped: list[list[int]] = []
+        self._has_failed = False
+        self._skipped: list[Any] = []
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        parts = _Parts(loader, self._served.swaps)
         if self._given is not None:
             self._given.stop()
         self._generators = [_saved(generator) for generator in _generators(loader)]
-        super()._reset(loader, first_iter)
+        with _of_the_script():
+            super()._reset(loader, first_iter)
         self.seed, self._was_reset = (self.seed + STEP) % 2**63, True
         self._ask_from_the_start(loader)
-        self.launch(parts, self._served.renew(parts))
+        self.launch()
 
-    def skip(self, parts: _Parts, state: dict[str, Any]) -> bool:
+    def skip(self, state: dict[str, Any]) -> bool:
         """Leaves out the batches that a state has behind it; ``False`` if that is all of them."""
-        self._parts, self._was_reset = parts, state["persistent"]
+        self._was_reset = state["persistent"]
         self._about = {**self._about, "seed": self.seed, "persistent": self._was_reset}
         distributed = state["epoch"] is not None
         order = state["order"]
@@ -613,28 +699,24 @@ class _Iterator(_BaseDataLoaderIter):
                 "or it draws from something else than torch's generators"
             )
         self._first = self._next
-        while not self._steady and self._asked_images < DRAINED and self._ask():
+        # What it draws now, it draws from the generators as they were.
+        more = self._ask()
+        while self._next + len(self._asked) >= self._ahead and self._asked_images < DRAINED and self._ask():
             pass
-        return self._next == 0 or bool(self._asked) or self._ask()
+        return more or self._next == 0
 
-    def launch(self, parts: _Parts, engine: Loader) -> None:
+    def launch(self) -> None:
         """Begins, as far as PyTorch begins before the first batch is asked for."""
-        served = self._served
-        self._parts, self._engine = parts, engine
-        loader = served._loader
-        self._with_samples = not served.swaps and loader.samples
-        self._fills = parts.can_fill and (served.swaps or loader.bad_images == "pytorch")
-        self._dtype = DTYPES[name_of_dtype("float32" if served.swaps else loader.dtype)]
-        self._given = engine._core.given(self.seed, self._first)
+        self._given = self._engine._core.given(self.seed, self._first)
         for numbers in self._skipped + [numbers for _, numbers in self._asked]:
-            self._given.give(numbers if isinstance(numbers, list) else [])
+            self._give(numbers)
         self._skipped = []
         if self._is_over:
             self._given.end()
-        self._failed: Exception | None = None
-        served.note(self, begins=True)
+        self._served.note(self, begins=True)
+        while len(self._asked) < self._least and self._ask():
+            pass
         if self._least > 0:
-            self._ask_ahead()
             self._given.start()
 
     @property
@@ -648,7 +730,8 @@ class _Iterator(_BaseDataLoaderIter):
         if self._is_over:
             return False
         try:
-            batch = next(self._sampler_iter)
+            with _of_the_script():
+                batch = self._next_index()  # type: ignore[no-untyped-call]
         except StopIteration:
             self._is_over = True
             if self._given is not None:
@@ -664,13 +747,18 @@ class _Iterator(_BaseDataLoaderIter):
         self._asked.append((batch, numbers))
         self._asked_images += len(numbers) if isinstance(numbers, list) else 0
         if self._given is not None:
-            self._given.give(numbers if isinstance(numbers, list) else [])
+            self._give(numbers)
         return True
+
+    def _give(self, numbers: list[int] | Exception) -> None:
+        known = len(self._parts.samples.paths)
+        self._given.give([] if isinstance(numbers, Exception) else [number for number in numbers if number < known])
 
     def _ask_ahead(self) -> None:
         def enough() -> bool:
             asked = len(self._asked)
-            return asked >= self._least and (not self._steady or asked >= AHEAD_BATCHES or self._asked_images >= AHEAD_IMAGES)
+            may = self._next + asked < self._ahead and asked < AHEAD_BATCHES and self._asked_images < AHEAD_IMAGES
+            return asked >= self._least and not may
 
         while not enough() and self._ask():
             pass
@@ -685,36 +773,38 @@ class _Iterator(_BaseDataLoaderIter):
         return batch, numbers
 
     def _next_data(self) -> list[Any]:  # type: ignore[override]
-        while True:
-            if not self._asked and not self._ask():
-                self._given.stop()
-                raise StopIteration
-            number = self._next
-            if self._steady:
+        with self._lock:
+            while True:
+                if not self._asked and not self._ask():
+                    self._given.stop()
+                    raise StopIteration
+                if self._next + len(self._asked) < self._ahead:
+                    self._ask_ahead()
+                images, found = self._of_engine()
+                # An error ends this batch, and not the iteration, as in PyTorch.
+                batch, numbers = self._take()
+                self._served.note(self)
                 self._ask_ahead()
-            images, found = self._of_engine(number)
-            # An error ends this batch, and not the iteration, as in PyTorch.
-            batch, numbers = self._take()
-            self._served.note(self)
-            self._ask_ahead()
-            if isinstance(numbers, Exception):
-                raise numbers
-            if not batch:
-                # PyTorch's error.
-                default_collate(batch)
-            if self._fills and len(found) < len(numbers):
-                images, found = self._filled(batch, numbers, images, found), numbers
-            if images is not None:
-                return self._batch(images, found)
+                if isinstance(numbers, Exception) and not self._parts.live:
+                    raise numbers
+                made = self._batch(batch, numbers, images, found)
+                if made is not None:
+                    return made
 
-    def _of_engine(self, number: int) -> tuple[Any, list[int]]:
-        """The images of a batch that the engine could decode, and their numbers."""
-        if self._failed is not None:
-            raise self._failed
+    def _of_engine(self) -> tuple[Any, list[int]]:
+        """The images of the next batch that the engine could decode, and their numbers."""
+        if self._has_failed:
+            return None, []
         try:
-            made = self._given.next(number)
-        except Exception as error:
-            self._failed = error
+            made = self._given.next(self._next)
+        except (DataError, OptionError) as error:
+            self._has_failed = True
+            if self._fills:
+                # What is one image's mistake there may be none for the data set, such as images of several sizes.
+                self._served.tell(f"{error}; the data set makes the rest of this iteration with Pillow, in this thread")
+                return None, []
+            self._is_over = True
+            self._asked.clear()
             raise
         for news in self._engine._core.news():
             self._served.tell(news)
@@ -726,43 +816,110 @@ class _Iterator(_BaseDataLoaderIter):
         found = torch.utils.dlpack.from_dlpack(samples).tolist()
         return (self._engine._take_images(memory) if found else None), found
 
-    def _batch(self, images: Any, found: list[int]) -> list[Any]:
-        images = self._engine._transform(images)
-        labels = default_collate([self._label(root) for root in found])
+    def _batch(self, batch: Any, numbers: Any, images: Any, found: list[int]) -> list[Any] | None:
+        """What the loop gets; ``None`` if all images are skipped."""
+        parts = self._parts
+        if parts.live and (parts.subsets or isinstance(numbers, Exception)):
+            now = [parts.root_number(index) for index in batch]
+            if now != numbers:
+                numbers, images, found = now, None, []
+        if not batch:
+            # PyTorch's error.
+            default_collate(batch)
+        if not parts.is_as_it_was(found):
+            images, found = None, []
+        with self._random:
+            if self._fills and len(found) < len(numbers):
+                images, labels = self._filled(batch, numbers, images, found)
+            elif images is None:
+                return None
+            else:
+                numbers, labels = found, [parts.label(root) for root in found]
+        images, targets = self._engine._transform(images), default_collate(labels)
         if self._pin_memory:
             images = images.pin_memory() if images.device.type == "cpu" else images
-            labels = labels.pin_memory() if isinstance(labels, torch.Tensor) else labels
-        return [images, labels, torch.tensor(found)] if self._with_samples else [images, labels]
+            targets = targets.pin_memory() if isinstance(targets, torch.Tensor) else targets
+        return [images, targets, torch.tensor(numbers)] if self._with_samples else [images, targets]
 
-    def _label(self, root: int) -> Any:
-        folder = self._parts.folder
-        label = folder.samples[root][1]
-        return label if folder.target_transform is None else folder.target_transform(label)
-
-    def _filled(self, batch: Any, numbers: list[int], images: Any, found: list[int]) -> Any:
-        """A batch whose missing images the data set has made."""
-        rows, taken = [], 0
+    def _filled(self, batch: Any, numbers: list[int], images: Any, found: list[int]) -> tuple[Any, list[Any]]:
+        """The images and labels of a batch whose missing images the data set makes."""
+        rows, labels, taken = [], [], 0
         for index, root in zip(batch, numbers):
             if taken < len(found) and found[taken] == root:
-                rows.append(images[taken])
+                row, label = images[taken], self._parts.label(root)
                 taken += 1
-                continue
-            row = self._dataset[index][0]
-            if self._dtype == torch.uint8 and row.dtype != torch.uint8:
-                row = (row * 255).round()
-            row = row.to(self._dtype)
-            rows.append(row if images is None else row.to(images.device))
-        return torch.stack(rows)
+            else:
+                row, label = self._dataset[index]
+                if self._dtype == torch.uint8 and row.dtype != torch.uint8:
+                    row = (row * 255).round()
+                row = row.to(self._dtype)
+                row = row if images is None else row.to(images.device)
+            rows.append(row)
+            labels.append(label)
+        return torch.stack(rows), labels
 
 
-def _draws_at_once(loader: Any) -> bool:
-    """Whether the sampler draws an epoch's whole order when it is asked for the first batch, so that asking ahead changes nothing."""
+class _WorkersRandom:
+    """Has what the data set draws of Python's, NumPy's and torch's random numbers come from others than the loop's, as in a worker.
+    Without a seed it changes nothing."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._seed, self._own, self._loops = seed, None, None
+
+    @staticmethod
+    def _get() -> Any:
+        numpy = sys.modules.get("numpy.random")
+        return torch.default_generator.get_state(), random.getstate(), numpy.get_state() if numpy is not None else None
+
+    @staticmethod
+    def _set(states: Any) -> None:
+        torch.default_generator.set_state(states[0])
+        random.setstate(states[1])
+        if states[2] is not None:
+            sys.modules["numpy.random"].set_state(states[2])
+
+    def __enter__(self) -> None:
+        if self._seed is None:
+            return
+        self._loops = self._get()
+        if self._own is not None:
+            self._set(self._own)
+            return
+        torch.default_generator.manual_seed(self._seed)
+        random.seed(self._seed)
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed(self._seed % 2**32)
+
+    def __exit__(self, *_: object) -> None:
+        if self._seed is not None:
+            self._own = self._get()
+            self._set(self._loops)
+
+
+class _of_the_script:
+    """Marks an exception as the script's own, which it would have without this loader too."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: Any, error: Any, __: Any) -> None:
+        if error is not None and not isinstance(error, StopIteration):
+            error._of_the_script = True
+
+
+def _drawn_at_once(loader: Any) -> float:
+    """How many batches can be asked for before the loop is there, because the sampler draws the order at once."""
     sampler = _sampler_of(loader)
-    if type(loader.batch_sampler) is not BatchSampler:
-        return False
-    if type(sampler) is RandomSampler:
-        return sampler.generator is None or not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
-    return type(sampler) in (SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler, range, tuple)
+    if type(loader.batch_sampler) is not BatchSampler or replaced(BatchSampler) or replaced(type(sampler)):
+        return 0
+    if type(sampler) is RandomSampler and sampler.generator is not None:
+        count = len(sampler.data_source)
+        if sampler.replacement or sampler.num_samples > count:
+            return 0
+        # At its end it draws once more.
+        return math.inf if sampler.num_samples < count else count // max(1, loader.batch_sampler.batch_size)
+    kinds = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler, range, tuple)
+    return math.inf if type(sampler) in kinds else 0
 
 
 def _name(thing: Any) -> str:
@@ -807,6 +964,7 @@ def _state(loader: Any, batch: int, generators: list[str], order: int, seed: int
     if epoch is not None:
         about = (len(sampler.dataset), sampler.num_replicas, sampler.shuffle, sampler.seed, sampler.drop_last, loader.batch_size)
         order = zlib.crc32(repr(about).encode())
+    # What a state has besides, which is "data", is of the data set.
     return {
         "version": 2, "epoch": epoch, "batch": batch, "generators": generators, "order": order, "seed": seed, "persistent": persistent
     }  # fmt: skip
