@@ -118,7 +118,7 @@ fn cells_are_compared_written_and_not_repeated() {
     assert_eq!(output.status.code(), Some(0), "{progress}");
     assert!(
         table.contains("model     load  A       s/epoch  B      s/epoch  better by")
-            && !table.contains("ublished"),
+            && !table.contains("Published:"),
         "{table}"
     );
     assert!(

@@ -238,12 +238,12 @@ fn a_python_without_the_hook_is_recorded_without_steps() {
         (
             &["run", "--swap-loader"][..],
             &["-c", "pass"][..],
-            "no process of the command iterated over a DataLoader",
+            "nothing was changed: the script made no DataLoader",
         ),
         (
             &["run", "--workers", "2"],
             &["-c", clean],
-            "no process of the command iterated over a DataLoader",
+            "nothing was changed: the script made no DataLoader",
         ),
         (&["profile", "-o", "other"], &["-c", "pass"], "sample"),
     ] {

@@ -33,7 +33,7 @@ import weakref
 SETTINGS = "STOKEHOLD_HOOK"
 #: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
 LOADER = "STOKEHOLD_HOOK_LOADER"
-#: The name of an empty file beside the counters: the hook has started in some process.
+#: The name of an empty file next to the counters: the hook has started in some process.
 STARTED = "started"
 #: Bytes of lines that wait for the socket: what comes beyond them is dropped and counted.
 ROOM = 1 << 20
@@ -1306,13 +1306,12 @@ def after_fork():
 
 
 def mark_start():
-    """Leaves a sign in the folder of the counters that the hook has started in a process."""
-    folder = hook.settings.get("folder")
-    if folder:
+    """Leaves a sign that the hook has started in a process, where the counters are and where changes are noted."""
+    for folder in filter(None, map(hook.settings.get, ("folder", "told"))):
         try:
             os.close(os.open(os.path.join(folder, STARTED), os.O_CREAT | os.O_WRONLY, 0o644))
         except OSError:
-            # Whoever writes counters says so.
+            # Whoever writes there says so.
             pass
 
 

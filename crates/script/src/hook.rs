@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::facts::started;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -71,7 +72,8 @@ impl Changes {
                 let first: Vec<&str> = reasons.into_iter().take(3).collect();
                 format!("nothing was changed: {}", first.join("; "))
             }
-            Err(_) => "nothing was changed: the script made no DataLoader".to_owned(),
+            Err(_) if started(folder) => "nothing was changed: the script made no DataLoader".to_owned(),
+            Err(_) => "nothing was changed: the command started no Python that has the hook, which comes by PYTHONPATH".to_owned(),
         })
     }
 
