@@ -47,7 +47,7 @@ class Images(Dataset):
         else:
             if helper == "openmp":
                 torch.set_num_threads(2)
-                torch.ones(300, 300) @ torch.ones(300, 300)
+                torch.ones(900, 900) @ torch.ones(900, 900)
             if given.get("file"):
                 with open(__file__, "rb") as file:
                     file.read()
