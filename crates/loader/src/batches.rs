@@ -140,11 +140,7 @@ impl Batches {
         }
         // More workers than open places would have nothing to do.
         let places = batches.part_size().saturating_mul(batches.prefetch as usize);
-        let left = match batches.order.is_given() {
-            true => u64::MAX,
-            false => batches.end - first,
-        };
-        match Crew::start(&batches.shared, workers.min(places), left, epoch) {
+        match Crew::start(&batches.shared, workers.min(places), batches.left(), epoch) {
             Ok(crew) => batches.crew = Some(crew),
             Err(error) => batches.failed = Some(error),
         }
@@ -230,6 +226,14 @@ impl Batches {
         }
         let crew = self.crew.as_ref();
         crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
+    }
+
+    /// The batches that may still be taken.
+    fn left(&self) -> u64 {
+        match self.order.grows() {
+            true => u64::MAX,
+            false => self.end.saturating_sub(self.taken),
+        }
     }
 
     /// The most samples of a batch; of one that is given, any number.
@@ -390,11 +394,8 @@ impl Batches {
         {
             crew.to_consumer = None;
         }
-        let left = match grows {
-            true => u64::MAX,
-            false => self.end - self.taken,
-        };
-        self.prefetch = (self.shared.prefetch(wanted) as u64).min(left).max(self.prefetch);
+        let prefetch = self.shared.prefetch(wanted) as u64;
+        self.prefetch = prefetch.min(self.left()).max(self.prefetch);
         self.open();
     }
 
