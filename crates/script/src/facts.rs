@@ -150,11 +150,11 @@ pub struct Fetching {
     pub library_cpu_seconds: f64,
 }
 
-/// The name of a file beside the counters: the hook has started in some process.
+/// The name of a file next to the counters: the hook has started in some process.
 const STARTED: &str = "started";
 
 /// Whether the hook has started in any process that has its counters in this folder.
-pub fn started(folder: &Path) -> bool {
+pub(crate) fn started(folder: &Path) -> bool {
     folder.join(STARTED).exists()
 }
 

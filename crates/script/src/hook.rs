@@ -8,9 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::facts::started;
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::facts::started;
 
 const FILES: [(&str, &str); 2] = [
     ("sitecustomize.py", include_str!("../hook/sitecustomize.py")),
@@ -18,7 +19,7 @@ const FILES: [(&str, &str); 2] = [
 ];
 
 /// The variable that has the hook's settings.
-pub const SETTINGS: &str = "STOKEHOLD_HOOK";
+const SETTINGS: &str = "STOKEHOLD_HOOK";
 
 /// The folder of the counters in a recording.
 pub const FOLDER: &str = "python";

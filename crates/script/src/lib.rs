@@ -30,8 +30,8 @@ mod hook;
 mod watched;
 mod workload;
 
-pub use facts::{Fetching, LoaderFacts, Process, Times, read, started};
-pub use hook::{Changes, FOLDER, Hook, SETTINGS, forbidden, is_python};
+pub use facts::{Fetching, LoaderFacts, Process, Times, read};
+pub use hook::{Changes, FOLDER, Hook, forbidden, is_python};
 pub use watched::Watched;
 pub use workload::Script;
 
