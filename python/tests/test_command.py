@@ -51,7 +51,7 @@ def test_exit_codes_and_output_pass_through(tmp_path):
     said = module("profile", "--output", tmp_path / "run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (said.stdout, said.returncode) == ("out\n", 7) and "err\n" in said.stderr
     said = module("advise", "nowhere", cwd=tmp_path)
-    assert (said.stdout, said.returncode) == ("", 2) and said.stderr.startswith("error: nowhere: neither a run of stokehold train")
+    assert (said.stdout, said.returncode) == ("", 2) and said.stderr.startswith("error: nowhere: there is no such folder")
 
 
 def test_ctrl_c_ends_it_as_it_ends_the_program(pictures, tmp_path):
@@ -99,9 +99,9 @@ def test_a_run_is_advised(pictures, tmp_path):
 
 
 def test_what_cannot_be_advised(tmp_path):
-    with pytest.raises(stokehold.OptionError, match="nowhere: neither a run of stokehold train"):
+    with pytest.raises(stokehold.OptionError, match="nowhere: there is no such folder"):
         stokehold.advise(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="^--json: neither a run"):
+    with pytest.raises(ValueError, match="^--json: there is no such folder"):
         stokehold.advise("--json")
 
 
