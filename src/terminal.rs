@@ -8,6 +8,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Stderr, Stdout, Write};
 
+use stokehold_base::shell::steers;
+
 /// Standard output for people.
 pub fn out() -> Plain<Stdout> {
     Plain::new(io::stdout())
@@ -128,17 +130,11 @@ pub fn cell(name: &str) -> String {
     plain(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// A text in which `write` replaces the characters that would control a terminal: control characters, line
-/// and paragraph separators, and characters that set the text direction.
+/// A text in which `write` replaces the characters that would control a terminal.
 fn written_out(text: &str, write: impl Fn(&mut String, char) -> std::fmt::Result) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
-        let steers = match c {
-            '\n' | '\t' => false,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-            c => c.is_control(),
-        };
-        match steers {
+        match steers(c) {
             // Writing to a string cannot fail.
             true => write(&mut plain, c).unwrap_or_default(),
             false => plain.push(c),

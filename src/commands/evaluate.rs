@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
+use stokehold_base::words::plural;
 use stokehold_page::Table;
-use stokehold_page::words::plural;
 use stokehold_storage::{Dataset, Images, Source, StorageError};
 use stokehold_train::infer::{self, ClassScore, Evaluation, Overlap, TrainedOn};
 

@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use clap::Args as ClapArgs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use stokehold_base::shell::quoted;
 use stokehold_loader::TOKEN;
 
 use crate::failure::Usage;
+use crate::interrupt;
 use crate::terminal::note;
-use crate::{interrupt, shell};
 
 /// The variable that tells ranks how they were launched: the words of this command before theirs, a line each.
 pub const CALLED: &str = "STOKEHOLD_LAUNCHED";
@@ -85,7 +86,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     mpirun.env(CALLED, called.join("\n"));
     mpirun.arg(env::current_exe()?).args(&args.command);
     let words = std::iter::once(mpirun.get_program()).chain(mpirun.get_args());
-    let words: Vec<_> = words.map(shell::quoted).collect();
+    let words: Vec<_> = words.map(quoted).collect();
     if args.dry_run {
         use std::io::Write;
         writeln!(crate::terminal::out(), "{}", words.join(" "))?;

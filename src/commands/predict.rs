@@ -11,7 +11,8 @@ use std::sync::Arc;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 use stokehold_base::uri;
-use stokehold_page::words::{field, plural};
+use stokehold_base::words::plural;
+use stokehold_page::words::field;
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
 use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
 

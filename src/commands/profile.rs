@@ -4,6 +4,7 @@
 //! the whole group, so the command gets those directly; signals that are sent to this process alone are
 //! forwarded. The command's orphans become our children (`PR_SET_CHILD_SUBREAPER`), so that none leaves the
 //! tree that is followed. A Python command has a hook, which says when its loaders and optimizers do what.
+use stokehold_base::words::plural;
 
 use crate::terminal::note;
 use std::error::Error;
@@ -18,7 +19,6 @@ use clap::{Args as ClapArgs, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stokehold_diagnose::advice::{Prices, advise, verdict};
-use stokehold_page::words::plural;
 use stokehold_profile::timeline::{Spans, VARIABLE};
 use stokehold_profile::workload::Workload;
 use stokehold_profile::{

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+use stokehold_base::words::plural;
 use stokehold_loader::Workers;
-use stokehold_page::words::plural;
 use stokehold_pipeline::Pipeline;
 use stokehold_remote::TOKEN;
 use stokehold_remote::server::{Options, Server, Watch};

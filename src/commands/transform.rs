@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use indicatif::ProgressBar;
+use stokehold_base::words::plural;
 use stokehold_objects::Location;
-use stokehold_page::words::plural;
 use stokehold_pipeline::Pipeline;
 use stokehold_train::AnyExecutor;
 use stokehold_transform::{

@@ -11,6 +11,7 @@
 //! - [`fault`] says whether an error is the input's fault.
 //! - [`stats`] has the one definition of a percentile.
 //! - [`share`] is the part of some work that one of several workers does.
+//! - [`words`] counts things in English, and [`shell`] quotes words for a shell.
 //! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 
 pub mod clock;
@@ -21,12 +22,14 @@ pub mod lock;
 pub mod random;
 pub mod regular;
 pub mod share;
+pub mod shell;
 pub mod size;
 pub mod stats;
 pub mod student;
 pub mod there;
 pub mod uri;
 pub mod whole;
+pub mod words;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -14,10 +14,10 @@
 
 use std::path::{Path, PathBuf};
 
+use stokehold_base::words::plural;
 use stokehold_diagnose::advice::verdict;
 use stokehold_diagnose::report::{self, Contents, Heading};
 use stokehold_diagnose::rules::{Parameters, judge};
-use stokehold_page::words::plural;
 use stokehold_profile::workload::Workload;
 use stokehold_profile::{About, Node, Recording, Series, Span, dimension, span};
 use stokehold_train::TrainerChoice;

@@ -1,7 +1,7 @@
 //! What a comparison says in sentences: the headline, the conditions, and what follows.
 
+use stokehold_base::words::plural;
 use stokehold_page::Table;
-use stokehold_page::words::plural;
 use stokehold_train::TrainerChoice;
 use stokehold_train::model::Arch;
 

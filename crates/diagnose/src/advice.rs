@@ -113,7 +113,8 @@ mod verdict;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use stokehold_page::words::{digits, plural};
+use stokehold_base::words::plural;
+use stokehold_page::words::digits;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
 pub use machines::{Machines, OnMachine, machines};

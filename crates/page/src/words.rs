@@ -98,25 +98,9 @@ pub fn share(part: f64, of: f64) -> String {
     }
 }
 
-/// A number of things: `1 epoch`, `2 epochs`, `3 classes`.
-pub fn plural(count: usize, of: &str) -> String {
-    let ending = match count {
-        1 => "",
-        _ if of.ends_with("ss") || of.ends_with("tch") => "es",
-        _ => "s",
-    };
-    format!("{count} {of}{ending}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counted_words_agree_with_their_number() {
-        let said = [(1, "epoch"), (2, "epoch"), (0, "batch"), (3, "class")].map(|(n, of)| plural(n, of));
-        assert_eq!(said, ["1 epoch", "2 epochs", "0 batches", "3 classes"]);
-    }
 
     #[test]
     fn a_field_is_a_text_that_no_spreadsheet_computes() {

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use stokehold_base::shell::quoted;
+use stokehold_base::words::plural;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::EXTENSIONS;
@@ -354,24 +356,10 @@ fn called() -> String {
     format!("{} or {last}", first.join(", "))
 }
 
-pub(crate) fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 /// `: COMMAND`, with a path of this machine; nothing of a place in a bucket.
 pub(crate) fn by_command(path: &Path, command: impl Fn(&str) -> String) -> String {
     match stokehold_base::uri::remote(path) {
         Some(_) => String::new(),
         None => format!(": {}", command(&quoted(path))),
-    }
-}
-
-/// A path as a word of a shell.
-pub(crate) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@,%".contains(&byte);
-    match !text.is_empty() && text.bytes().all(plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }

@@ -8,7 +8,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::besides::{plural, quoted};
+use stokehold_base::shell::quoted;
+use stokehold_base::words::plural;
+
 use crate::folder::is_image_name;
 use crate::shard::Manifest;
 
@@ -225,7 +227,7 @@ pub(crate) fn other_val(path: &Path) -> Option<String> {
 }
 
 fn link(path: &Path, name: &str, as_: &str) -> String {
-    format!("ln -s {} {}", quoted(Path::new(name)), quoted(&path.join(as_)))
+    format!("ln -s {} {}", quoted(Path::new(name)), quoted(path.join(as_)))
 }
 
 fn links(path: &Path, folders: &[(&String, &str)]) -> Option<String> {
@@ -332,7 +334,7 @@ fn tars(look: &dyn Look, names: &[String], at: &Path) -> Option<String> {
             text += &format!(
                 ", and tar files are not read; unpack them (mkdir unpacked && tar -xf {} -C unpacked) and give the folder of class \
                  folders",
-                quoted(&look.at().join(first))
+                quoted(look.at().join(first))
             );
             return Some(text);
         }

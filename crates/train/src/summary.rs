@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::words::plural;
 use stokehold_profile::Percentiles;
 use stokehold_profile::timeline::Total;
 use stokehold_profile::workload::{others_in_words, undisturbed};
@@ -174,14 +175,12 @@ impl fmt::Display for RunSummary {
         };
         writeln!(
             f,
-            "{} with {} on {}: {state} {} epoch{}, {} step{}",
+            "{} with {} on {}: {state} {}, {}",
             self.arch,
             self.executor,
             self.device,
-            self.epochs,
-            plural(self.epochs),
-            self.steps,
-            plural(self.steps)
+            plural(self.epochs as usize, "epoch"),
+            plural(self.steps as usize, "step")
         )?;
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "  {name:<18}{value}");
         let rate = |value: Option<f64>| {
@@ -234,8 +233,7 @@ impl fmt::Display for RunSummary {
         }
         if let Some(ranks) = &self.ranks {
             let [loading, computing, waiting, reducing, between] = ranks.shares().map(|share| 100.0 * share);
-            let count = ranks.times.len();
-            let name = format!("{count} rank{}", plural(count as u64));
+            let name = plural(ranks.times.len(), "rank");
             let shares = format!(
                 "load {loading:.1} %, compute {computing:.1} %, wait for the slowest {waiting:.1} %, reduce {reducing:.1} %, between steps {between:.1} %"
             );
@@ -283,11 +281,6 @@ impl fmt::Display for RunSummary {
                 .unwrap_or_else(|| "The gain of faster loading was not measured.".to_owned()),
         )
     }
-}
-
-/// The ending of a counted word.
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use stokehold_base::words::plural;
 use stokehold_diagnose::advice::{Advice, amount, beside_others, fit};
-use stokehold_page::words::plural;
 
 use super::Advised;
 use super::script::Trials;

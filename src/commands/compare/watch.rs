@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
+use stokehold_base::words::plural;
 use stokehold_compare::{Cell, Event, Observer, Plan, Report};
-use stokehold_page::words::plural;
 
 use crate::progress;
 use crate::terminal::note;

@@ -5,9 +5,10 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use stokehold_base::words::plural;
 use stokehold_page::html::{document, noted};
 use stokehold_page::svg::{Svg, escape};
-use stokehold_page::words::{clipped, name, plural, shortened};
+use stokehold_page::words::{clipped, name, shortened};
 use stokehold_train::infer::{ClassScore, Evaluation};
 
 use super::{frequent, scores};

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use stokehold_base::words::plural;
 use stokehold_jobs::{Store, unpack};
 use stokehold_objects::{Bucket, Object, Options};
-use stokehold_page::words::plural;
 use stokehold_sagemaker::Client;
 
 use crate::failure::Usage;

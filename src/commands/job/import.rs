@@ -6,8 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use stokehold_base::words::plural;
 use stokehold_objects::Options;
-use stokehold_page::words::plural;
 use stokehold_sagemaker::{Client, Imported};
 
 use crate::failure::Usage;

@@ -1,4 +1,5 @@
 //! The output of `stokehold prepare`: a bar on a terminal, lines in a log, and a report.
+use stokehold_base::words::plural;
 
 use crate::terminal::{self, note};
 use std::error::Error;
@@ -8,7 +9,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use stokehold_page::words::plural;
 use stokehold_prepare::{Findings, Lost, PrepareError, Progress, Report};
 use stokehold_storage::Source;
 use stokehold_storage::shard::{Manifest, ShardFolder};

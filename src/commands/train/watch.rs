@@ -1,12 +1,12 @@
 //! The output of `stokehold train`: a bar for each epoch on a terminal, and log lines everywhere.
 //!
 //! All of it goes to standard error; standard output has only the summary.
+use stokehold_base::words::plural;
 
 use crate::terminal::note;
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use stokehold_page::words::plural;
 use stokehold_train::progress::Validation;
 use stokehold_train::{Event, Observer};
 

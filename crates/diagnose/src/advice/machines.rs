@@ -15,8 +15,9 @@
 //! Validation, start and checkpoints are in neither time nor cost: an epoch is that of the training.
 
 use serde::Serialize;
+use stokehold_base::words::plural;
 use stokehold_page::Table;
-use stokehold_page::words::{duration, plural};
+use stokehold_page::words::duration;
 use stokehold_profile::Machine;
 use stokehold_profile::workload::Workload;
 

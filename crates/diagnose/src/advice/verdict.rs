@@ -1,6 +1,6 @@
 //! The verdict: how a run did, what limits it, and which change helps most, in one sentence.
 
-use stokehold_page::words::plural;
+use stokehold_base::words::plural;
 use stokehold_profile::ranks::RanksSummary;
 use stokehold_profile::{Recording, dimension, span};
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use stokehold_base::words::plural;
 use stokehold_page::Table;
 use stokehold_page::html::{paragraph, section};
 use stokehold_page::svg::escape;
-use stokehold_page::words::{clipped, duration, name, plural};
+use stokehold_page::words::{clipped, duration, name};
 use stokehold_profile::Recording;
 
 use super::figures::Job;

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use stokehold_base::words::plural;
 use stokehold_page::Table;
 use stokehold_page::html::{figure, paragraph, section};
 use stokehold_page::svg::escape;
-use stokehold_page::words::{clipped, digits, duration, moment, name, plural, share};
+use stokehold_page::words::{clipped, digits, duration, moment, name, share};
 use stokehold_profile::{Recording, dimension};
 
 use super::figures::{self, Job, Spread, Step};

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use serde_json::Value;
+use stokehold_base::words::plural;
 use stokehold_page::Table;
 use stokehold_page::html::{paragraph, section};
-use stokehold_page::words::{digits, duration, name, plural, share};
+use stokehold_page::words::{digits, duration, name, share};
 use stokehold_profile::{Node, Recording, Series, dimension, span, totals};
 
 use super::figures::{Job, Spread};
