@@ -14,7 +14,7 @@ use stokehold_base::shell::quoted;
 use stokehold_base::words::plural;
 use unicode_normalization::UnicodeNormalization;
 
-use crate::EXTENSIONS;
+use crate::extensions_in_words;
 
 /// Suffixes that `torchvision.datasets.ImageFolder` takes for images and that are not read here.
 const TORCHVISION: [&str; 5] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff"];
@@ -195,7 +195,7 @@ impl Besides {
                 "{at}: {total} {} not read: {}; images are called {}",
                 if total == 1 { "file is" } else { "files are" },
                 self.files.named(),
-                called(),
+                extensions_in_words(),
             );
             let others = self.files.of(&TORCHVISION) + self.files.of(&OTHER_IMAGES) + self.files.of(&[""]);
             if others > 0 {
@@ -348,12 +348,6 @@ pub(crate) fn stray_in_words(name: &str) -> &'static str {
 
 fn is_of_macos(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"._")
-}
-
-/// `.jpg, .jpeg, .png or .webp`.
-fn called() -> String {
-    let [first @ .., last] = EXTENSIONS;
-    format!("{} or {last}", first.join(", "))
 }
 
 /// `: COMMAND`, with a path of this machine; nothing of a place in a bucket.

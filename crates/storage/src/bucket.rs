@@ -117,12 +117,8 @@ impl Remote {
             path: self.uri.join(folder).join(file),
             class: 0,
         });
-        Ok(Images::Bucket(self.of_names(ImageFolder {
-            root: self.uri.clone(),
-            classes: vec![String::new()],
-            samples: samples.collect(),
-            besides: Besides::default(),
-        })))
+        let folder = ImageFolder::of_one_class(self.uri.clone(), samples.collect());
+        Ok(Images::Bucket(self.of_names(folder)))
     }
 
     /// The class folders in the folder `name`, or in the place itself if the name is empty.

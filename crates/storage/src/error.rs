@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use stokehold_base::fault::Fault;
 
-use crate::Besides;
 use crate::besides::{by_command, is_stray, stray_in_words};
 use crate::shard::Damage;
+use crate::{Besides, extensions_in_words};
 
 /// Why a data set or one of its files cannot be used.
 ///
@@ -49,7 +49,7 @@ pub enum StorageError {
     #[error(
         "{}: there is no image in it; {}",
         path.display(),
-        known.as_deref().unwrap_or("images are called .jpg, .jpeg, .png or .webp")
+        known.clone().unwrap_or_else(|| format!("images are called {}", extensions_in_words()))
     )]
     NoImages {
         /// The folder that was searched.
@@ -357,11 +357,12 @@ impl StorageError {
         let mut what = match (known, besides.files_in_words()) {
             (Some(known), _) => known,
             (None, files) => {
-                let images = crate::EXTENSIONS.join(", ");
-                let files = files
-                    .map(|files| format!("; not read are {files}; convert or rename those that are images"));
+                let files = files.map(|files| {
+                    format!("; Stokehold does not read {files}; convert or rename the images among them")
+                });
                 format!(
-                    "put images ({images}) there or remove the folder{}",
+                    "put images ({}) there or remove the folder{}",
+                    extensions_in_words(),
                     files.unwrap_or_default()
                 )
             }

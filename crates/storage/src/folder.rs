@@ -19,6 +19,12 @@ use crate::{Besides, SampleBytes, Source, StorageError};
 /// The extensions of image files, compared without regard to case.
 pub const EXTENSIONS: [&str; 4] = [".jpg", ".jpeg", ".png", ".webp"];
 
+/// What the names of images end with, for messages: `.jpg, .jpeg, .png or .webp`.
+pub fn extensions_in_words() -> String {
+    let [first @ .., last] = EXTENSIONS;
+    format!("{} or {last}", first.join(", "))
+}
+
 /// The size limit of an image file: a larger one is an error, so that it does not exhaust the memory.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
@@ -110,12 +116,17 @@ impl ImageFolder {
             let known = described(&root);
             return Err(StorageError::NoImages { path: root, known });
         }
-        Ok(Self {
+        Ok(Self::of_one_class(root, samples))
+    }
+
+    /// Images in one class with an empty name.
+    pub(crate) fn of_one_class(root: PathBuf, samples: Vec<Sample>) -> Self {
+        Self {
             root,
             classes: vec![String::new()],
             samples,
             besides: Besides::default(),
-        })
+        }
     }
 
     /// The path of a sample below the folder, as the file system has it.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use stokehold_base::shell::quoted;
 use stokehold_base::words::plural;
 
-use crate::folder::is_image_name;
+use crate::folder::{EXTENSIONS, is_image_name};
 use crate::shard::Manifest;
 
 /// How many bytes of a table are read.
@@ -425,10 +425,10 @@ fn table(look: &dyn Look, folders: &[String], names: &[String]) -> Option<String
         if value.is_empty() {
             return None;
         }
-        let endings = ["", ".jpg", ".jpeg", ".png", ".webp"];
+        let endings = || std::iter::once("").chain(EXTENSIONS);
         let mut tries = places
             .iter()
-            .flat_map(|place| endings.map(|ending| (place, ending)));
+            .flat_map(|place| endings().map(move |ending| (place, ending)));
         let (place, ending) = tries.find(|(place, ending)| {
             let file = format!("{value}{ending}");
             is_image_name(file.as_ref()) && look.file(&place.join(file).to_string_lossy()).is_some()

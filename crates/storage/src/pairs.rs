@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use crate::class_table::ClassTable;
 use crate::folder::{list, read_ahead, read_file, walk_all};
-use crate::{Besides, EXTENSIONS, ImageFolder, PixelClasses, Sample, SampleBytes, Source, StorageError};
+use crate::{
+    EXTENSIONS, ImageFolder, PixelClasses, Sample, SampleBytes, Source, StorageError, extensions_in_words,
+};
 
 /// Images and their masks in folders.
 ///
@@ -134,12 +136,7 @@ impl Pairs {
         let pairs = self.list(place)?;
         let (samples, masks) = pairs.into_iter().unzip();
         Ok(PairFolder {
-            images: ImageFolder {
-                root: place.images.clone(),
-                classes: vec![String::new()],
-                samples,
-                besides: Besides::default(),
-            },
+            images: ImageFolder::of_one_class(place.images.clone(), samples),
             masks,
             masks_root: place.masks.clone(),
             classes: Arc::clone(classes),
@@ -155,12 +152,7 @@ impl Pairs {
         for place in [Some(&self.train), self.val.as_ref()].into_iter().flatten() {
             samples.extend(self.list(place)?.into_iter().map(|(sample, _)| sample));
         }
-        Ok(ImageFolder {
-            root: dir.to_owned(),
-            classes: vec![String::new()],
-            samples,
-            besides: Besides::default(),
-        })
+        Ok(ImageFolder::of_one_class(dir.to_owned(), samples))
     }
 
     fn list(&self, place: &Place) -> Result<Vec<(Sample, PathBuf)>, StorageError> {
@@ -178,7 +170,7 @@ impl Pairs {
         if chosen.is_empty() {
             return Err(StorageError::Pairs {
                 path: place.list.clone().unwrap_or_else(|| place.images.clone()),
-                reason: "there are no images; they are .jpg, .jpeg, .png or .webp".into(),
+                reason: format!("there are no images; they are called {}", extensions_in_words()),
             });
         }
         let (mut pairs, mut alone) = (Vec::with_capacity(chosen.len()), Vec::new());
@@ -525,12 +517,7 @@ impl PairFolder {
             path: path.clone(),
             class: 0,
         };
-        ImageFolder {
-            root: self.masks_root.clone(),
-            classes: vec![String::new()],
-            samples: self.masks.iter().map(sample).collect(),
-            besides: Besides::default(),
-        }
+        ImageFolder::of_one_class(self.masks_root.clone(), self.masks.iter().map(sample).collect())
     }
 
     /// The path of a sample's mask. `sample` must be below [`Source::len`].

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use stokehold_base::hash::Fnv;
 use stokehold_base::regular;
 use stokehold_objects::{Bucket, Location};
-use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
+use stokehold_storage::{ImageList, Images, Joined, Source, extensions_in_words, is_image_name};
 
 use crate::TransformError;
 
@@ -402,7 +402,8 @@ impl Adding {
                         named.push((name, place));
                     } else {
                         return Err(item_wrong(&format!(
-                            "{name:?} is neither an image (.jpg, .jpeg, .png, .webp) nor JSON lines ({LINES})"
+                            "{name:?} is neither an image ({}) nor JSON lines ({LINES})",
+                            extensions_in_words()
                         )));
                     }
                 }

@@ -109,8 +109,8 @@ fn an_empty_class_says_what_it_is() {
     let dir = tree(&["a/0.jpg", "b/x.bmp", "b/y.bmp"]);
     assert_eq!(
         error(dir.path()),
-        "DATA: no image in the class folder b; put images (.jpg, .jpeg, .png, .webp) there or remove the folder; not read are 2 .bmp \
-         (such as b/x.bmp); convert or rename those that are images"
+        "DATA: no image in the class folder b; put images (.jpg, .jpeg, .png or .webp) there or remove the folder; Stokehold does not \
+         read 2 .bmp (such as b/x.bmp); convert or rename the images among them"
     );
 }
 
@@ -229,7 +229,7 @@ fn a_bucket_says_the_same_of_its_keys() {
             &["0.jpg", "metadata.csv"],
             "images lie directly in this folder (1 of them) and it has no class folders; metadata.csv lies there",
         ),
-        (&["a/0.jpg", "b/0.bmp"], "not read are 1 .bmp (b/0.bmp)"),
+        (&["a/0.jpg", "b/0.bmp"], "does not read 1 .bmp (b/0.bmp)"),
     ] {
         let error = open(keys).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");

@@ -89,8 +89,8 @@ fn a_class_without_images_is_named() {
     assert_eq!(
         error(dir.path()),
         format!(
-            "{}: no image in the class folders dog, emu; put images (.jpg, .jpeg, .png, .webp) there or remove the folder; \
-             not read are 1 .gif (emu/deep/nothing.gif), 1 .md (dog/readme.md); convert or rename those that are images",
+            "{}: no image in the class folders dog, emu; put images (.jpg, .jpeg, .png or .webp) there or remove the folder; \
+             Stokehold does not read 1 .gif (emu/deep/nothing.gif), 1 .md (dog/readme.md); convert or rename the images among them",
             dir.path().display()
         )
     );
