@@ -41,17 +41,16 @@ pub(crate) enum Flow {
     Samples(Samples),
 }
 
-impl Flow {
-    /// The objects that the instance `rank` gets of a channel.
-    pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
-        Ok(match channel.kind {
-            Kind::AugmentedManifestFile => Self::Samples(Samples::of(job, channel, rank)?),
-            _ => Self::Objects(Objects::of(job, channel, rank)?),
-        })
-    }
+/// What an instance gets of a channel.
+pub(crate) trait Found: Sized + Send + 'static {
+    /// Of the instance `rank`.
+    fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError>;
 
-    /// The same, until `stop` is set, of the channel `name`; says what is left out.
-    pub fn unless(
+    /// Its objects, if that is what it is.
+    fn objects(&self) -> Option<&Objects>;
+
+    /// As [`Found::of`], until `stop` is set, of the channel `name`; says what is left out.
+    fn unless(
         stop: &AtomicBool,
         job: &Job,
         (name, channel): (&str, &Channel),
@@ -59,17 +58,32 @@ impl Flow {
         say: &dyn Fn(&str),
     ) -> Result<Self, ObjectError> {
         let (job, own) = (job.clone(), channel.clone());
-        let flow = ask(&channel.uri, stop, move || Self::of(&job, &own, rank))?;
-        if let Self::Objects(found) = &flow {
-            found.tell(name, say);
+        let found = ask(&channel.uri, stop, move || Self::of(&job, &own, rank))?;
+        if let Some(objects) = found.objects() {
+            objects.tell(name, say);
         }
-        Ok(flow)
+        Ok(found)
     }
 }
 
-impl Objects {
-    /// The data that the instance `rank` gets of a channel.
-    pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+impl Found for Flow {
+    fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+        Ok(match channel.kind {
+            Kind::AugmentedManifestFile => Self::Samples(Samples::of(job, channel, rank)?),
+            _ => Self::Objects(Objects::of(job, channel, rank)?),
+        })
+    }
+
+    fn objects(&self) -> Option<&Objects> {
+        match self {
+            Self::Objects(objects) => Some(objects),
+            Self::Samples(_) => None,
+        }
+    }
+}
+
+impl Found for Objects {
+    fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
         let uri = channel.uri.as_str();
         let mut found = match channel.kind {
             Kind::S3Prefix | Kind::Mount => {
@@ -123,20 +137,12 @@ impl Objects {
         Ok(found)
     }
 
-    /// The same, until `stop` is set, of the channel `name`; says what is left out.
-    pub fn unless(
-        stop: &AtomicBool,
-        job: &Job,
-        (name, channel): (&str, &Channel),
-        rank: usize,
-        say: &dyn Fn(&str),
-    ) -> Result<Self, ObjectError> {
-        let (job, own) = (job.clone(), channel.clone());
-        let found = ask(&channel.uri, stop, move || Self::of(&job, &own, rank))?;
-        found.tell(name, say);
-        Ok(found)
+    fn objects(&self) -> Option<&Objects> {
+        Some(self)
     }
+}
 
+impl Objects {
     fn tell(&self, channel: &str, say: &dyn Fn(&str)) {
         for text in LeftOut::told(&self.left_out, &self.bucket.location().to_string()) {
             say(&format!("channel {channel}: {text}"));

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_objects::{Cause, Object, ObjectError};
 
-use crate::data::{Objects, link};
+use crate::data::{Found, Objects, link};
 use crate::mirror::plain;
 use crate::{Channel, Job, JobError, Mode, Sharing, writes};
 use disk::Disk;

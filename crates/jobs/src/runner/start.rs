@@ -11,9 +11,7 @@ use stokehold_base::there::if_there;
 
 use super::Runner;
 use crate::contract::{self, Instance};
-use crate::data::Flow;
-use crate::data::mount;
-use crate::data::{archive, pipe, source};
+use crate::data::{Flow, Found, archive, mount, pipe, source};
 use crate::runner::home::Home;
 use crate::runner::{standin, venv};
 use crate::{Distribution, EntryPoint, JobError, Kept, Mode};
