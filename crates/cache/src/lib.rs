@@ -112,7 +112,7 @@ impl CachePlace {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn of_environment() -> Result<Option<Self>, CacheError> {
+    fn of_environment() -> Result<Option<Self>, CacheError> {
         let value = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
         let Some(value) = value else { return Ok(None) };
         let parsed = match value.to_str() {

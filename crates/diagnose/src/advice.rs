@@ -159,7 +159,7 @@ impl Advice {
     }
 
     /// Whether the change is more machines, which cost money.
-    pub fn is_machine(&self) -> bool {
+    fn is_machine(&self) -> bool {
         matches!(self.change, Change::Servers { .. })
     }
 }

@@ -82,3 +82,27 @@ impl From<ObjectError> for StorageError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use stokehold_base::fault::Fault;
+    use stokehold_storage::{Dataset, ImageList, SampleBytes, Source};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_registers_buckets_opens_uris() {
+        register(|_| {});
+        let error = Dataset::open("ftp://host/set", None, 7).unwrap_err();
+        assert!(error.to_string().contains("ftp:// is not known"), "{error}");
+        assert!(
+            error.is_input() && !error.reason().contains("ftp://host"),
+            "{}",
+            error.reason()
+        );
+        let mut list = ImageList::default();
+        list.push("ftp://host/1.jpg", 0);
+        let error = list.read(0, &mut SampleBytes::new()).unwrap_err();
+        assert!(error.to_string().contains("ftp:// is not known"), "{error}");
+    }
+}

@@ -12,7 +12,7 @@ use crate::bucket::Remote;
 use crate::layouts::{described, other_val, splits};
 use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
-use crate::{ImageFolder, Images, PixelClasses, Place, Source, StorageError};
+use crate::{ImageFolder, Images, PixelClasses, Source, StorageError};
 
 /// The images to train on and the images to validate with.
 ///
@@ -141,18 +141,6 @@ impl Dataset {
             return Err(none(dir, reason));
         }
         Ok(Self::open_quietly(&folder, None, 0)?.found(&folder).train)
-    }
-
-    /// As [`Dataset::open`], for a place in a bucket that the caller has opened with its own settings.
-    ///
-    /// # Errors
-    /// As [`Dataset::open`].
-    pub fn open_bucket(
-        place: Box<dyn Place>,
-        val_split: Option<f64>,
-        seed: u64,
-    ) -> Result<Self, StorageError> {
-        Self::of_remote(&Remote::list(place)?, val_split, seed)
     }
 
     /// Keeps at most `max_images` training images, balanced over the classes as [`Images::limit`] does, and
@@ -417,4 +405,83 @@ fn with_classes_of(train: &ImageFolder, mut val: ImageFolder) -> Result<ImageFol
     }
     val.classes.clone_from(&train.classes);
     Ok(val)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::{Fetch, Listed, Object, Place};
+
+    /// A bucket that can only be listed.
+    struct Keys(&'static [&'static str]);
+
+    impl Place for Keys {
+        fn uri(&self) -> String {
+            "s3://bucket/data".into()
+        }
+
+        fn list(&self) -> Result<Listed, StorageError> {
+            let object = |key: &&str| Object {
+                key: (*key).to_owned(),
+                size: 1,
+                etag: None,
+                modified: 0,
+            };
+            Ok(Listed::of(self.0.iter().map(object).collect()))
+        }
+
+        fn fetch(
+            &self,
+            key: &str,
+            _: Option<Range<u64>>,
+            _: &mut Vec<u8>,
+        ) -> Result<Option<String>, StorageError> {
+            panic!("{key} is not fetched")
+        }
+
+        fn begin(&self, key: &str, _: Option<Range<u64>>) -> Result<Fetch, StorageError> {
+            panic!("{key} is not fetched")
+        }
+    }
+
+    #[test]
+    fn a_bucket_says_the_same_of_its_keys() {
+        let open = |keys| Dataset::of_remote(&Remote::list(Box::new(Keys(keys)))?, None, 0);
+        let keys = &[
+            "train/.hidden/0.jpg",
+            "train/a/.ipynb_checkpoints/0.jpg",
+            "train/a/0.jpg",
+            "train/a/1.bmp",
+            "train/loose.jpg",
+        ];
+        let remarks = open(keys).unwrap().remarks();
+        for (remark, part) in remarks.iter().zip([
+            ".hidden, a hidden folder, is class 0 with 1 image",
+            "1 file is not read: 1 .bmp (a/1.bmp)",
+            "1 image lies beside the class folders",
+            "a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image",
+        ]) {
+            assert!(
+                remark.starts_with("s3://bucket/data/train: ") && remark.contains(part),
+                "{remark}"
+            );
+        }
+        assert_eq!(remarks.len(), 4, "{remarks:?}");
+        for (keys, part) in [
+            (
+                &["train-000.tar", "train-001.tar"][..],
+                "no class folder in it; 2 tar files lie here",
+            ),
+            (
+                &["0.jpg", "metadata.csv"],
+                "images lie directly in this folder (1 of them) and it has no class folders; metadata.csv lies there",
+            ),
+            (&["a/0.jpg", "b/0.bmp"], "does not read 1 .bmp (b/0.bmp)"),
+        ] {
+            let error = open(keys).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

@@ -1,29 +1,47 @@
 //! A data set in a bucket is the data set that the same files are in a folder.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use stokehold_base::fault::Fault;
 use stokehold_objects::{Bucket, Options};
 use stokehold_s3_server::Server;
 use stokehold_storage::shard::Ranges;
-use stokehold_storage::{Dataset, ImageList, Images, SampleBytes, Source, StorageError};
+use stokehold_storage::{
+    Buckets, Dataset, Images, Place, SampleBytes, Source, StorageError, open_buckets_with,
+};
 
 use crate::tree::{add, tree};
 
-fn bucket(server: &Server, uri: &str) -> Bucket {
-    let options = Options {
-        settings: server.settings(),
-        retry: Duration::from_secs(5),
-        ..Options::default()
-    };
-    Bucket::with_options(uri, options).unwrap()
+thread_local! {
+    /// The settings of the test on this thread.
+    static OPTIONS: RefCell<Options> = RefCell::default();
+}
+
+/// Opens buckets with the settings of the thread that asks.
+struct OfThisThread;
+
+impl Buckets for OfThisThread {
+    fn open(&self, uri: &str) -> Result<Box<dyn Place>, StorageError> {
+        let options = OPTIONS.with_borrow(Options::clone);
+        Ok(Box::new(Bucket::with_options(uri, options)?))
+    }
+
+    fn split(&self, uri: &str) -> Result<(String, String), StorageError> {
+        panic!("{uri} is not divided")
+    }
 }
 
 fn open(server: &Server, uri: &str, val_split: Option<f64>) -> Result<Dataset, StorageError> {
-    Dataset::open_bucket(Box::new(bucket(server, uri)), val_split, 7)
+    open_buckets_with(&OfThisThread);
+    OPTIONS.set(Options {
+        settings: server.settings(),
+        retry: Duration::from_secs(5),
+        ..Options::default()
+    });
+    Dataset::open(uri, val_split, 7)
 }
 
 fn contents(images: &Images) -> Vec<(Vec<u8>, u32, Vec<u8>)> {
@@ -45,22 +63,6 @@ fn assert_same(there: &Dataset, here: &Dataset) {
     assert_eq!(contents(&there.train), contents(&here.train));
     assert_eq!(there.val.as_ref().map(contents), here.val.as_ref().map(contents));
     assert_eq!(there.split, here.split);
-}
-
-#[test]
-fn a_process_that_registers_buckets_opens_uris() {
-    stokehold_objects::register(|_| {});
-    let error = Dataset::open("ftp://host/set", None, 7).unwrap_err();
-    assert!(error.to_string().contains("ftp:// is not known"), "{error}");
-    assert!(
-        error.is_input() && !error.reason().contains("ftp://host"),
-        "{}",
-        error.reason()
-    );
-    let mut list = ImageList::default();
-    list.push("ftp://host/1.jpg", 0);
-    let error = list.read(0, &mut SampleBytes::new()).unwrap_err();
-    assert!(error.to_string().contains("ftp:// is not known"), "{error}");
 }
 
 /// Not as classes called images and masks.

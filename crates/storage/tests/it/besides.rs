@@ -1,10 +1,9 @@
 //! What lies in a data set besides the images that are read, and class names that are easily mistaken.
 
 use std::fs;
-use std::ops::Range;
 use std::path::Path;
 
-use stokehold_storage::{Dataset, Fetch, Listed, Object, Place, StorageError};
+use stokehold_storage::Dataset;
 
 use crate::tree::tree;
 
@@ -163,75 +162,4 @@ fn images_beside_class_folders_are_named() {
             "DATA: 2 images lie beside the class folders and are in no class (such as other.png); put them into the folder of a class"
         ]
     );
-}
-
-/// A bucket that can only be listed.
-struct Keys(&'static [&'static str]);
-
-impl Place for Keys {
-    fn uri(&self) -> String {
-        "s3://bucket/data".into()
-    }
-
-    fn list(&self) -> Result<Listed, StorageError> {
-        let object = |key: &&str| Object {
-            key: (*key).to_owned(),
-            size: 1,
-            etag: None,
-            modified: 0,
-        };
-        Ok(Listed::of(self.0.iter().map(object).collect()))
-    }
-
-    fn fetch(
-        &self,
-        key: &str,
-        _: Option<Range<u64>>,
-        _: &mut Vec<u8>,
-    ) -> Result<Option<String>, StorageError> {
-        panic!("{key} is not fetched")
-    }
-
-    fn begin(&self, key: &str, _: Option<Range<u64>>) -> Result<Fetch, StorageError> {
-        panic!("{key} is not fetched")
-    }
-}
-
-#[test]
-fn a_bucket_says_the_same_of_its_keys() {
-    let open = |keys| Dataset::open_bucket(Box::new(Keys(keys)), None, 0);
-    let keys = &[
-        "train/.hidden/0.jpg",
-        "train/a/.ipynb_checkpoints/0.jpg",
-        "train/a/0.jpg",
-        "train/a/1.bmp",
-        "train/loose.jpg",
-    ];
-    let remarks = open(keys).unwrap().remarks();
-    for (remark, part) in remarks.iter().zip([
-        ".hidden, a hidden folder, is class 0 with 1 image",
-        "1 file is not read: 1 .bmp (a/1.bmp)",
-        "1 image lies beside the class folders",
-        "a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image",
-    ]) {
-        assert!(
-            remark.starts_with("s3://bucket/data/train: ") && remark.contains(part),
-            "{remark}"
-        );
-    }
-    assert_eq!(remarks.len(), 4, "{remarks:?}");
-    for (keys, part) in [
-        (
-            &["train-000.tar", "train-001.tar"][..],
-            "no class folder in it; 2 tar files lie here",
-        ),
-        (
-            &["0.jpg", "metadata.csv"],
-            "images lie directly in this folder (1 of them) and it has no class folders; metadata.csv lies there",
-        ),
-        (&["a/0.jpg", "b/0.bmp"], "does not read 1 .bmp (b/0.bmp)"),
-    ] {
-        let error = open(keys).unwrap_err().to_string();
-        assert!(error.contains(part), "{error}");
-    }
 }
