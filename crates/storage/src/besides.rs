@@ -120,7 +120,8 @@ fn suffix(name: &str) -> String {
     }
 }
 
-fn is_suffix(text: &str) -> bool {
+/// Whether a text may be a suffix: a few letters and digits.
+pub(crate) fn is_suffix(text: &str) -> bool {
     (1..=8).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use stokehold_base::shell::quoted;
 use stokehold_base::words::plural;
 
+use crate::besides::is_suffix;
 use crate::folder::{EXTENSIONS, is_image_name};
 use crate::shard::Manifest;
 
@@ -36,22 +37,22 @@ const SPLITS: [(&str, &str); 9] = [
     ("testing", "test"),
 ];
 
-/// Files of other programs: suffixes or whole names, what they are, and how to get to what is read. `{}` stands for the place, `{to}`
-/// for where to.
+/// Files of other programs: suffixes or whole names, what they are, and how to get to what is read. `{at}` stands for the place as a
+/// string of Python within a command, `{first}` for the first file as a word of a command, `{to}` for where to.
 const FILES: [(&[&str], &str, &str); 14] = [
     (
         &[".parquet"],
         "Parquet files, as Hugging Face has them",
-        "write class folders of them: python3 -c \"import os; from datasets import load_dataset, Image; d = load_dataset('{}', split='train')\
-         .cast_column('image', Image(decode=False)); [(os.makedirs(f'{to}/{r[\\\"label\\\"]}', exist_ok=True), \
-         open(f'{to}/{r[\\\"label\\\"]}/{i}.jpg', 'wb').write(r['image']['bytes'])) for i, r in enumerate(d)]\"",
+        "write class folders of them: python3 -c \"import os; from datasets import load_dataset, Image; d = load_dataset({at}, split='train')\
+         .cast_column('image', Image(decode=False)); c = lambda r: '{to}/' + str(r['label']).replace('/', '_'); \
+         [(os.makedirs(c(r), exist_ok=True), open(f'{c(r)}/{i}.jpg', 'wb').write(r['image']['bytes'])) for i, r in enumerate(d)]\"",
     ),
     (
         &[".arrow"],
         "Arrow files of Hugging Face's datasets",
-        "write class folders of them: python3 -c \"import os; from datasets import load_from_disk, Image; d = load_from_disk('{}')\
-         .cast_column('image', Image(decode=False)); [(os.makedirs(f'{to}/{r[\\\"label\\\"]}', exist_ok=True), \
-         open(f'{to}/{r[\\\"label\\\"]}/{i}.jpg', 'wb').write(r['image']['bytes'])) for i, r in enumerate(d)]\"",
+        "write class folders of them: python3 -c \"import os; from datasets import load_from_disk, Image; d = load_from_disk({at})\
+         .cast_column('image', Image(decode=False)); c = lambda r: '{to}/' + str(r['label']).replace('/', '_'); \
+         [(os.makedirs(c(r), exist_ok=True), open(f'{c(r)}/{i}.jpg', 'wb').write(r['image']['bytes'])) for i, r in enumerate(d)]\"",
     ),
     (
         &[".tfrecord", ".tfrecords"],
@@ -323,11 +324,13 @@ fn tars(look: &dyn Look, names: &[String], at: &Path) -> Option<String> {
             plural(inside.samples, "sample"),
             inside.suffixes.iter().cloned().collect::<Vec<_>>().join(", ")
         );
-        let found = inside
+        // It becomes a part of a command, and anybody may have named it.
+        let is_plain = |suffix: &str| suffix[1..].split('.').all(is_suffix);
+        let mut images = inside
             .suffixes
             .iter()
-            .find(|suffix| is_image_name(suffix.as_ref()));
-        if let Some(found) = found {
+            .filter(|suffix| is_image_name(suffix.as_ref()));
+        if let Some(found) = images.find(|suffix| is_plain(suffix)) {
             image.clone_from(found);
         }
         if !inside.suffixes.contains(".cls") {
@@ -345,7 +348,7 @@ fn tars(look: &dyn Look, names: &[String], at: &Path) -> Option<String> {
     };
     text += &format!(
         ", as WebDataset has them, which are not read; make class folders of them: for t in {tars}; do u=unpacked/$(basename \"$t\" .tar); \
-         mkdir -p \"$u\"; tar -xf \"$t\" -C \"$u\"; done; find unpacked -name '*.cls' | while read -r c; do d={TO}/$(cat \"$c\"); \
+         mkdir -p \"$u\"; tar -xf \"$t\" -C \"$u\"; done; find unpacked -name '*.cls' | while read -r c; do d={TO}/$(tr / _ < \"$c\"); \
          mkdir -p \"$d\"; mv \"${{c%.cls}}{image}\" \"$d/\"; done"
     );
     Some(text)
@@ -462,25 +465,34 @@ fn table(look: &dyn Look, folders: &[String], names: &[String]) -> Option<String
         () if ends(name, ".tsv") => "csv.DictReader(f, delimiter='\\t')".to_owned(),
         () => "csv.DictReader(f)".to_owned(),
     };
-    let word = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
     let script = format!(
-        "import csv, json, os; f = open({table}); [(os.makedirs(os.path.join('{TO}', str(r[{label}])), exist_ok=True), \
-         os.symlink(os.path.abspath(os.path.join({folder}, r[{image}] + '{ending}')), os.path.join('{TO}', str(r[{label}]), \
-         os.path.basename(r[{image}]) + '{ending}'))) for r in {rows}]",
+        "import csv, json, os; f = open({table}); c = lambda r: '{TO}/' + str(r[{label}]).replace('/', '_'); \
+         [(os.makedirs(c(r), exist_ok=True), os.symlink(os.path.abspath(os.path.join({folder}, r[{image}] + '{ending}')), \
+         os.path.join(c(r), os.path.basename(r[{image}]) + '{ending}'))) for r in {rows}]",
         table = word(&at.join(name).to_string_lossy()),
         label = word(label),
         image = word(image),
         folder = word(&folder.to_string_lossy()),
     );
-    let escaped = script
-        .replace('\\', "\\\\")
+    Some(format!(
+        "{text}; make class folders of links in {TO}/, which moves no file: python3 -c \"{}\"; or give stokehold.Loader a list of \
+         (path, class number)",
+        escaped(&script)
+    ))
+}
+
+/// A text as a string of Python.
+fn word(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('\'', "\\'");
+    format!("'{}'", text.replace('\n', "\\n"))
+}
+
+/// A text within double quotes of a shell.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('$', "\\$")
-        .replace('`', "\\`");
-    Some(format!(
-        "{text}; make class folders of links in {TO}/, which moves no file: python3 -c \"{escaped}\"; or give stokehold.Loader a list of \
-         (path, class number)"
-    ))
+        .replace('`', "\\`")
 }
 
 /// The head of a table.
@@ -544,10 +556,12 @@ fn files(names: &[String], at: &Path, root: &Path) -> Option<String> {
     FILES.iter().find_map(|(endings, what, way)| {
         let some: Vec<&String> = names.iter().filter(|name| is_of(name, endings)).collect();
         let first = *some.first()?;
-        let way = way
-            .replace("{}", &at.display().to_string())
-            .replace("{to}", TO)
-            .replace("{first}", &quoted(&root.join(first)));
+        // A name may have another of these in it, so it comes last, and there is one in each.
+        let way = way.replace("{to}", TO);
+        let way = match way.contains("{at}") {
+            true => way.replace("{at}", &escaped(&word(&at.to_string_lossy()))),
+            false => way.replace("{first}", &quoted(root.join(first))),
+        };
         let more = if some.len() > 1 {
             format!(" and {} more", some.len() - 1)
         } else {

@@ -120,6 +120,90 @@ fn tar_files_of_webdataset_are_counted_and_lead_to_class_folders() {
     );
 }
 
+/// Anybody may have made an archive, and a name in it becomes a part of a command.
+#[test]
+fn no_name_in_a_tar_file_is_performed() {
+    for name in [
+        "0.$(touch PWNED).jpg",
+        "0.`touch PWNED`.jpg",
+        "0.\";touch PWNED;\".jpg",
+        "0.x\ntouch PWNED\n.jpg",
+    ] {
+        let dir = TempDir::new().unwrap();
+        let entries = [(name, "x"), ("0.cls", "../../1")];
+        fs::write(dir.path().join("0.tar"), tar(&entries)).unwrap();
+        let message = error(dir.path());
+        let (_, command) = message.split_once("make class folders of them: ").unwrap();
+        let out = dir.path().join("a/b/out");
+        fs::create_dir_all(&out).unwrap();
+        let done = Command::new("sh")
+            .arg("-c")
+            .arg(command)
+            .current_dir(&out)
+            .output();
+        let done = done.unwrap();
+        for folder in out.ancestors().take(4) {
+            let is_there = |name: &str| folder.join(name).exists();
+            assert!(!is_there("PWNED"), "{command}\n{done:?}");
+            assert!(folder == out || !is_there("1"), "{command}\n{done:?}");
+        }
+        assert!(out.join("classes/.._.._1").is_dir(), "{command}\n{done:?}");
+    }
+    // A plain suffix next to it is taken.
+    let dir = TempDir::new().unwrap();
+    let entries = [("0.$(x).jpg", "x"), ("1.cls", "7"), ("1.seg.png", "x")];
+    fs::write(dir.path().join("0.tar"), tar(&entries)).unwrap();
+    assert_eq!(
+        way(&error(dir.path()), "make class folders of them: ", "\0"),
+        ["7/1.seg.png"]
+    );
+}
+
+/// A place's name becomes a string of Python in a command.
+#[test]
+fn a_folder_of_any_name_is_named_to_python() {
+    if !has_python() {
+        return;
+    }
+    for name in [
+        "it's",
+        "a\"b",
+        "$(touch PWNED)",
+        "`touch PWNED`",
+        "back\\slash\\'",
+        "{to}{first}{at}",
+        "line\nbreak",
+    ] {
+        let dir = TempDir::new().unwrap();
+        for (file, load) in [("0.parquet", "load_dataset"), ("0.arrow", "load_from_disk")] {
+            let folder = dir.path().join(file).join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(file), "").unwrap();
+            let message = error(&folder);
+            let (_, command) = message.split_once("write class folders of them: ").unwrap();
+            let out = TempDir::new().unwrap();
+            // In place of Hugging Face's package.
+            let stand_in = format!(
+                "class Image:\n    def __init__(self, decode): pass\n\nclass Rows(list):\n    cast_column = lambda self, *_: self\n\n\
+                 def {load}(place, split=None):\n    open('asked', 'w', newline='').write(place)\n    \
+                 return Rows([{{'label': 'a/b', 'image': {{'bytes': b'x'}}}}])\n"
+            );
+            fs::write(out.path().join("datasets.py"), stand_in).unwrap();
+            let done = Command::new("sh")
+                .arg("-c")
+                .arg(command)
+                .current_dir(out.path())
+                .output()
+                .unwrap();
+            assert!(done.status.success(), "{command}\n{done:?}");
+            let asked = fs::read_to_string(out.path().join("asked")).unwrap();
+            assert_eq!(Path::new(&asked), folder);
+            assert!(out.path().join("classes/a_b/0.jpg").is_file(), "{command}");
+            assert!(!out.path().join("PWNED").exists(), "{command}");
+        }
+    }
+}
+
 #[test]
 fn a_table_beside_images_names_its_columns_and_a_way_that_moves_nothing() {
     for (name, table, columns) in [
