@@ -293,6 +293,30 @@ def test_what_a_script_does_during_an_epoch_is_seen_as_pytorch_sees_it(folder):
     assert outcomes[-1] == outcomes[-2]
 
 
+def test_with_workers_pillow_reads_what_the_data_set_was_at_the_beginning(tmp_path):
+    from PIL import Image
+
+    for number in range(12):
+        (tmp_path / "ab"[number // 6]).mkdir(exist_ok=True)
+        Image.fromarray(picture(number)).save(tmp_path / "ab"[number // 6] / f"{number:02}.{'bmp' if number % 3 else 'png'}")
+    seen = []
+    for kind in (torch_data.DataLoader, DataLoader):
+        transform = V.Compose([V.CenterCrop(16), V.ToTensor()])
+        data = torchvision.datasets.ImageFolder(tmp_path, transform, target_transform=lambda label: label + 5)
+        part = torch_data.Subset(data, list(range(12)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stokehold.BadImageWarning)
+            iterator = iter(kind(part, 2, num_workers=1))
+            batches = [next(iterator)]
+            part.indices.reverse()
+            data.samples.reverse()
+            transform.transforms.append(V.Normalize([0.5] * 3, [0.5] * 3))
+            data.transform = data.target_transform = data.loader = None
+            seen.append(batches + list(iterator))
+    same(*seen)
+    assert [label for _, labels in seen[0] for label in labels.tolist()] == [5] * 6 + [6] * 6
+
+
 def test_labels_that_draw_do_so_as_in_a_worker(folder, tmp_path):
     from PIL import Image
 
@@ -710,6 +734,8 @@ def test_what_cannot_be_the_same_is_refused_with_every_reason(folder):
             assert reason in str(refused.value)
     with pytest.raises(ValueError, match="bad-image policy"):
         DataLoader(theirs, bad_images="nothing")
+    with pytest.raises(stokehold.OptionError, match="^loader, allow_empty: only for a folder of class folders, and s3://bucket/set is none"):
+        ImageFolder("s3://bucket/set", EXACT, loader=print, allow_empty=True)
 
 
 def test_files_that_only_pillow_reads_are_pillows(folder, tmp_path):

@@ -47,7 +47,7 @@ def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation
             for operation in _converted(transform, images):
                 _append(converted, operation)
         except OptionError as error:
-            reasons.append(f"transform {number} ({_name(transform)}) {error}")
+            reasons.append(f"transform {number} ({name_of(transform)}) {error}")
     if reasons:
         raise OptionError("; ".join(reasons))
     return converted
@@ -115,10 +115,10 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
     return converted
 
 
-def _name(transform: Any) -> str:
-    """A class's name, or a function's."""
-    name = getattr(transform, "__name__", None)
-    return name if isinstance(name, str) else type(transform).__name__
+def name_of(thing: Any) -> str:
+    """What a function or an object is called in a message."""
+    name = getattr(thing, "__name__", None)
+    return name if isinstance(name, str) else type(thing).__name__
 
 
 def _is_of(kind: type, package: str) -> bool:
@@ -320,7 +320,7 @@ def _each(transforms: Iterable[Any], images: _Images) -> list[T.Operation]:
         member.kind = images.kind
         several = _operations([transform], member)
         if member.kind != images.kind:
-            raise OptionError(f"{_name(transform)} in it changes the type of images, and not of all; put it after")
+            raise OptionError(f"{name_of(transform)} in it changes the type of images, and not of all; put it after")
         converted.append(several[0] if len(several) == 1 else T.Repeat(1, several))
     return converted
 

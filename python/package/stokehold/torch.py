@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
+import functools
 import json
 import math
 import operator
@@ -50,7 +51,7 @@ from torchvision.datasets.folder import default_loader
 
 from stokehold._loader import Loader, open_source
 from stokehold._tensors import name_of_dtype
-from stokehold._torchvision import is_foreign, not_of_tensors, replaced
+from stokehold._torchvision import is_foreign, name_of, not_of_tensors, replaced
 from stokehold.errors import BadImageWarning, DataError, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
@@ -98,8 +99,9 @@ class ImageFolder(TorchvisionFolder):  # type: ignore[misc]
             super().__init__(folder, transform, target_transform, loader, is_valid_file, **more)
             return
         given = {"loader": loader is not default_loader, "is_valid_file": is_valid_file, "allow_empty": allow_empty}
-        for name in (name for name, is_given in given.items() if is_given):
-            raise OptionError(f"{name}: it is for a folder of class folders, and {os.fspath(root)} is none")
+        wrong = [name for name, is_given in given.items() if is_given]
+        if wrong:
+            raise OptionError(f"{', '.join(wrong)}: only for a folder of class folders, and {os.fspath(root)} is none")
         torch_data.Dataset.__init__(self)
         self.root, self.transform, self.target_transform = os.fspath(root), transform, target_transform
         self.loader, self.extensions = loader, None
@@ -237,14 +239,16 @@ class DataLoader(torch_data.DataLoader[Any]):
         return self._served.begin()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands: after the last batch of the iteration that began last. Plain values; with a
-        ``DistributedSampler`` the same on every rank."""
+        """Where the loop stands: after the last batch of the iteration that began last. Plain values. With a ``DistributedSampler``,
+        every rank's state names the same batches; the states are equal if all ranks seed torch alike."""
         return self._served.state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Has the next iteration continue where ``state_dict()`` was taken: with exactly the batches that were left. A state after
         the last batch continues with a new epoch. A sampler of your own that draws from torch's generators while it runs is asked
         for the rest of the epoch, up to a million images, when the iteration starts.
+
+        Sets the epoch of a ``DistributedSampler``. If the script sets another one before it iterates, a new epoch begins.
 
         Raises:
             OptionError: the state is of another loader.
@@ -313,10 +317,14 @@ class _Samples:
         self.kept = list(samples)
         self.paths = [path for path, _ in self.kept]
         self.others = [path for path in self.paths if not str(path).lower().endswith(DECODED)]
-        #: Tells the list from others, wherever the folder lies.
-        self.digest = 0
+
+    @functools.cached_property
+    def digest(self) -> int:
+        """Tells the list from others, wherever the folder lies."""
+        digest = 0
         for path, label in self.kept:
-            self.digest = zlib.crc32(f"{os.path.basename(str(path))} {label}\0".encode("utf-8", "surrogateescape"), self.digest)
+            digest = zlib.crc32(f"{os.path.basename(str(path))} {label}\0".encode("utf-8", "surrogateescape"), digest)
+        return digest
 
     def are(self, samples: Any) -> bool:
         # Lists that share their pairs are compared in no time.
@@ -371,7 +379,8 @@ class _Parts:
             self._refuse(str(error))
         if self.reasons:
             raise OptionError("; ".join(self.reasons))
-        self._transform, self._said = transform, repr(transform)
+        self._transform: Any = transform
+        self._said = repr(transform)
         #: A source that is no folder; and whether the data set can make an image by itself.
         self.source = getattr(self.folder, "_source", None)
         self.can_fill = self.source is None and callable(transform)
@@ -393,16 +402,18 @@ class _Parts:
     def _look_at_folder(self, folder: Any, swaps: bool) -> None:
         self._look_for_own(folder, DatasetFolder)
         if folder.loader is not default_loader:
-            self._refuse(f"dataset: its loader {_name(folder.loader)} would not be called; torchvision's default_loader is served")
+            self._refuse(f"dataset: its loader {name_of(folder.loader)} would not be called; torchvision's default_loader is served")
         if any(is_foreign(vars(folder_module).get(name)) for name in ("default_loader", "pil_loader")):
             self._refuse("torchvision's default_loader or pil_loader is another function than it was, and would not be called")
         if torchvision.get_image_backend() != "PIL":
             self._refuse(f"torchvision's image backend is {torchvision.get_image_backend()}, and its pixels are not PIL's")
         own = [name for name in ("samples", "transform", "target_transform") if name not in vars(folder)]
-        if type(vars(folder).get("samples")) not in (list, tuple):
-            own.append("samples")
         if own:
-            self._refuse(f"dataset: its {' and '.join(dict.fromkeys(own))} may be others whenever they are asked for; plain attributes are served")
+            are = "is a property, whose value" if len(own) == 1 else "are properties, whose values"
+            self._refuse(f"dataset: its {' and '.join(own)} {are} may change; Stokehold serves plain attributes only")
+            return
+        if type(folder.samples) not in (list, tuple):
+            self._refuse(f"dataset: its samples are a {type(folder.samples).__name__}, which may change; Stokehold serves a list or a tuple")
             return
         known, samples = self._known, folder.samples
         self.samples = known if known is not None and known.are(samples) else _Samples(samples)
@@ -429,12 +440,12 @@ class _Parts:
             self._refuse("batch_size=None: images come in batches here; give a number")
         if loader.collate_fn is not default_collate and loader.batch_sampler is not None:
             self._refuse(
-                f"collate_fn: {_name(loader.collate_fn)} would not be called; batches are stacked as default_collate does. To change "
+                f"collate_fn: {name_of(loader.collate_fn)} would not be called; batches are stacked as default_collate does. To change "
                 "the images of a batch, give stokehold.torch.DataLoader a batch_transform"
             )
         if loader.worker_init_fn is not None and not (swaps and loader.num_workers == 0):
             self._refuse(
-                f"worker_init_fn: {_name(loader.worker_init_fn)} would not be called, because there are no worker processes; leave it "
+                f"worker_init_fn: {name_of(loader.worker_init_fn)} would not be called, because there are no worker processes; leave it "
                 "out if it only seeds random numbers"
             )
 
@@ -443,6 +454,8 @@ class _Parts:
         indices = (subset.indices for subset in self.subsets)
         self._steps = [list(each) if isinstance(each, list) else copy.deepcopy(each) for each in indices]
         self._target_transform, self.live = self.folder.target_transform, False
+        if self.can_fill:
+            self._transform = copy.deepcopy(self._transform)
 
     @property
     def _pairs(self) -> Any:
@@ -461,6 +474,10 @@ class _Parts:
         label = self._pairs[root][1]
         transform = self.folder.target_transform if self.live else self._target_transform
         return label if transform is None else transform(label)
+
+    def item(self, root: int) -> Any:
+        """What a data set that is kept has at the folder's number ``root``."""
+        return self._transform(default_loader(self._pairs[root][0])), self.label(root)
 
     def is_as_it_was(self, numbers: list[int]) -> bool:
         """Whether the images that were made at these numbers are those that the data set has now."""
@@ -549,7 +566,7 @@ class _Served:
     def iterate(self) -> _Iterator:
         """What ``iter(loader)`` gives: with persistent workers the same iterator again, as in PyTorch, which keeps it there too."""
         loader = self._loader
-        if not (loader.persistent_workers and loader.num_workers > 0):
+        if not _is_persistent(loader):
             return self.begin()
         kept, loader._iterator = loader._iterator, None
         if isinstance(kept, _Iterator) and self.loaded is None:
@@ -578,7 +595,7 @@ class _Served:
                         _BaseDataLoaderIter._reset(iterator, loader)
                         iterator.seed = state["seed"]
                     more = iterator.skip(state)
-            if iterator is not None and not more and loader.persistent_workers and loader.num_workers > 0:
+            if iterator is not None and not more and _is_persistent(loader):
                 # The next epoch of the same workers.
                 iterator._reset(loader)
             else:
@@ -685,7 +702,7 @@ class _Iterator(_BaseDataLoaderIter):
         self.launch()
 
     def skip(self, state: dict[str, Any]) -> bool:
-        """Leaves out the batches that a state has behind it; ``False`` if that is all of them."""
+        """Leaves out the batches before a state; ``False`` if that is all of them."""
         self._was_reset = state["persistent"]
         self._about = {**self._about, "seed": self.seed, "persistent": self._was_reset}
         distributed = state["epoch"] is not None
@@ -849,7 +866,7 @@ class _Iterator(_BaseDataLoaderIter):
                 row, label = images[taken], self._parts.label(root)
                 taken += 1
             else:
-                row, label = self._dataset[index]
+                row, label = self._dataset[index] if self._parts.live else self._parts.item(root)
                 if self._dtype == torch.uint8 and row.dtype != torch.uint8:
                     row = (row * 255).round()
                 row = row.to(self._dtype)
@@ -860,7 +877,7 @@ class _Iterator(_BaseDataLoaderIter):
 
 
 class _WorkersRandom:
-    """Has what the data set draws of Python's, NumPy's and torch's random numbers come from others than the loop's, as in a worker.
+    """Gives the data set random states of its own (Python's, NumPy's, torch's), as a worker has, so that the loop's stay untouched.
     Without a seed it changes nothing."""
 
     def __init__(self, seed: int | None) -> None:
@@ -922,10 +939,9 @@ def _drawn_at_once(loader: Any) -> float:
     return math.inf if type(sampler) in kinds else 0
 
 
-def _name(thing: Any) -> str:
-    """What a function or an object is called in a message."""
-    name = getattr(thing, "__name__", None)
-    return name if isinstance(name, str) else type(thing).__name__
+def _is_persistent(loader: Any) -> bool:
+    """Whether PyTorch would keep the workers after an epoch."""
+    return bool(loader.persistent_workers and loader.num_workers > 0)
 
 
 def _sampler_of(loader: Any) -> Any:
