@@ -17,8 +17,8 @@ use crate::terminal::note;
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "stokehold run [OPTIONS] -- COMMAND ..")]
 pub struct Args {
-    /// Make the batches of every DataLoader over torchvision's ImageFolder, if its transforms and sampler have an equal
-    /// here. The script's Python needs the package stokehold.
+    /// Make the batches of every DataLoader over torchvision's ImageFolder, if its transforms have an equal here. The
+    /// script's Python needs the package stokehold.
     #[arg(long)]
     swap_loader: bool,
     /// num_workers of every DataLoader but those of iterable data sets; also the threads of --swap-loader.
