@@ -40,8 +40,9 @@ pub struct Sample {
 /// Class folders full of images: `root/<class>/**/*.{jpg,jpeg,png,webp}`.
 ///
 /// Classes, samples and their order are those of `torchvision.datasets.ImageFolder` (whose other extensions,
-/// such as `.bmp`, are not read here). Links to folders are followed. There are three differences: a folder that cannot be listed is an error,
-/// a link to a folder that contains it is not followed, and a folder with a file `CACHEDIR.TAG` is a cache and is left out.
+/// such as `.bmp`, are not read here). Links to folders are followed. There are four differences: a folder that cannot be listed is an
+/// error, a link to a folder that contains it is not followed, and two kinds of folders are left out: those with a file `CACHEDIR.TAG`,
+/// which are caches, and `lost+found`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFolder {
     /// The folder that holds the class folders.

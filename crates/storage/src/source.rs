@@ -33,7 +33,7 @@ pub trait Source: Send + Sync {
     }
 
     /// Appends to `into` what tells the sample's file, as it is now, from every other file and from what it was before or will be
-    /// after a change: its path below the folder, its number, size and times, or its version in a bucket. For a file here it asks the
+    /// after a change: its name without folders, its number, size and times, or its version in a bucket. For a file here it asks the
     /// file system, and reads nothing. `false` where nothing tells them apart, and for samples of shards, which are prepared already.
     fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
         let _ = (sample, into);
