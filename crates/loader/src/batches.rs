@@ -74,6 +74,8 @@ pub struct Batches {
     opened: u64,
     /// The next batch to announce to a source that wants to know more than the next one.
     announced: u64,
+    /// The samples of batches that are announced and not open.
+    ahead: usize,
     /// The next batch that the consumer takes.
     taken: u64,
     /// The end of the epoch, or of the batches that have been given.
@@ -182,6 +184,7 @@ impl Batches {
             epoch,
             opened: first,
             announced: first,
+            ahead: 0,
             taken: first,
             end,
             prefetch,
@@ -279,15 +282,19 @@ impl Batches {
             None => self.shape.iter().product(),
         };
         while self.opened < self.end && self.opened - self.taken < self.prefetch {
-            let source = &self.shared.source;
-            let reach = source.reach().div_ceil(self.shared.layout().part_size()) as u64;
-            while reach > 0 && self.announced < self.end.min(self.opened + 1 + reach) {
-                for sample in self.order.batch(self.announced) {
-                    source.expect(sample);
-                }
-                self.announced += 1;
-            }
             let samples = self.order.places(self.opened);
+            let source = &self.shared.source;
+            let reach = source.reach();
+            if reach > 0 {
+                while self.announced < self.end && self.ahead < samples.len() + reach {
+                    for sample in self.order.batch(self.announced) {
+                        source.expect(sample);
+                        self.ahead += 1;
+                    }
+                    self.announced += 1;
+                }
+                self.ahead -= samples.len();
+            }
             if samples.is_empty() {
                 let empty = FilledBatch::empty(Arc::clone(&self.shared.pool));
                 self.early.insert(self.opened, Ok(empty));

@@ -30,6 +30,8 @@ pub struct Images {
     pub last: Option<usize>,
     /// A sample whose class panics when it is asked for after the loader was made.
     pub panics_late: Option<(usize, AtomicBool)>,
+    /// How many samples ahead it wants to be told of.
+    pub reach: usize,
     /// The samples that were announced.
     pub expected: Mutex<Vec<usize>>,
     /// How many reads there were.
@@ -82,6 +84,10 @@ impl Source for Images {
 
     fn expect(&self, sample: usize) {
         self.expected.lock().unwrap().push(sample);
+    }
+
+    fn reach(&self) -> usize {
+        self.reach
     }
 
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {

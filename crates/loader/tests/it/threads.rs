@@ -43,6 +43,43 @@ fn no_more_than_prefetch_batches_are_ahead() {
 }
 
 #[test]
+fn a_source_is_told_of_as_many_samples_as_it_reaches() {
+    let announced = |options_size, given: Option<usize>| {
+        let images = Arc::new(Images {
+            reach: 10,
+            ..Images::new(400)
+        });
+        let loader = try_loader(images.clone(), |o| {
+            o.shuffle = false;
+            o.batch_size = options_size;
+            o.prefetch = 2;
+        })
+        .unwrap();
+        let (give, coming) = crossbeam_channel::unbounded();
+        for first in (0..400).step_by(given.unwrap_or(400)) {
+            give.send((first..first + given.unwrap_or(400)).collect())
+                .unwrap();
+        }
+        drop(give);
+        let mut batches = match given {
+            Some(_) => loader.given(0, 0, coming).unwrap(),
+            None => loader.epoch(0),
+        };
+        let begun = images.expected.lock().unwrap().len();
+        batches.next().unwrap().unwrap();
+        let then = images.expected.lock().unwrap().clone();
+        assert_eq!(then, (0..then.len()).collect::<Vec<_>>());
+        (begun, then.len())
+    };
+    // Two batches are open, and whole batches of at least 10 samples are announced after them.
+    assert_eq!(announced(4, None), (20, 24));
+    assert_eq!(announced(16, None), (48, 64));
+    // Batches that are given have sizes of their own.
+    assert_eq!(announced(1, Some(8)), (32, 40));
+    assert_eq!(announced(50, Some(1)), (12, 13));
+}
+
+#[test]
 fn a_panic_while_an_image_is_made_is_that_images_fault() {
     for workers in [1, 2, 5].map(workers) {
         let images = Images {
