@@ -121,7 +121,7 @@ impl Asked {
             Client::open(Some(self.client.region()), &options).and_then(|client| client.describe(name));
         match found {
             Ok(_) => format!(
-                "training job {name} is created, and goes on; {} shows it, and {} stops it",
+                "training job {name} is created, and continues; {} shows it, and {} stops it",
                 self.command("show"),
                 self.command("stop")
             ),

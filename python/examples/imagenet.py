@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 4 imagenet.py DATA --batch-size 256
 
 Lines that differ from the script with torch.utils.data and torchvision.datasets end with  # stokehold. A run that was
-interrupted goes on with the next batch: --resume.
+interrupted continues with the next batch: --resume.
 """
 
 import argparse

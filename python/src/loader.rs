@@ -384,7 +384,7 @@ impl Loader {
         resumed
             .ok_or_else(|| {
                 UsageError::new_err(
-                    "an iteration of this loader is going on; load a state before it, or after stop()",
+                    "an iteration of this loader is running; load a state before it, or after stop()",
                 )
             })?
             .raise()

@@ -80,7 +80,7 @@ def test_threads_that_do_anything_at_once_get_batches_or_errors(folder):
                         check(batch)
                         taken += 1
             except stokehold.UsageError as error:
-                assert "is going on" in str(error) or "another iteration" in str(error)
+                assert "is running" in str(error) or "another iteration" in str(error)
         return taken
 
     assert sum(together(work)) > 0

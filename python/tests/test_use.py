@@ -132,7 +132,7 @@ def test_one_iteration_at_a_time(folder):
     loader = stokehold.Loader(folder, CROP, batch_size=4)
     first = iter(loader)
     next(first)
-    with pytest.raises(RuntimeError, match="is going on"):
+    with pytest.raises(RuntimeError, match="is running"):
         loader.load_state_dict(loader.state_dict())
     # A look at one batch, whose iterator stays: in a notebook its name, or the traceback of an interrupted cell.
     assert len(epoch(loader)) == 10

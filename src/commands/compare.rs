@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     watch.finish();
     if !done {
         note!(
-            "interrupted; the same command again goes on from here ({})",
+            "interrupted; run the same command to continue from here ({})",
             out.display()
         );
         return Ok(ExitCode::from(interrupt::EXIT_CODE));

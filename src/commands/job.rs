@@ -281,7 +281,7 @@ fn logs(store: &Store, name: &str, follow: bool, host: Option<&str>) -> Result<E
         let text = format!("job {name} has no instance {host}; it has {}", hosts.join(", "));
         return Err(Usage(text).into());
     }
-    let stop = interrupt::flag_for("leaving; the job goes on")?;
+    let stop = interrupt::flag_for("leaving; the job continues")?;
     let mut from = 0;
     loop {
         // Checked before reading the lines, so that the last lines are not missed.
@@ -339,7 +339,7 @@ fn ended<T>(
     ask: impl Fn() -> Result<T, Box<dyn Error>>,
     state: impl Fn(&T) -> (bool, String),
 ) -> Result<T, Box<dyn Error>> {
-    interrupt::leave("leaving; the job goes on")?;
+    interrupt::leave("leaving; the job continues")?;
     let began = Instant::now();
     loop {
         let job = ask()?;

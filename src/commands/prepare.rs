@@ -31,7 +31,7 @@ use stokehold_base::size::parse_size;
 ///
 /// Shards load faster than files: one read a sample, and JPEGs in a form that decodes faster. By default nothing is
 /// lost: every pixel stays what it is, and the shards are smaller than the files. Train, compare and bench take OUT wherever
-/// they take a data set. What was cut short goes on with the same command.
+/// they take a data set. The same command continues what was cut short.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The data set: a folder of class folders, one that holds train/ and val/, or one of images without classes, whose

@@ -207,7 +207,7 @@ fn show(args: &Show) -> Result<(), Box<dyn Error>> {
         } else {
             go_on
         };
-        writeln!(out, "to go on: {how}")?;
+        writeln!(out, "to continue: {how}")?;
     }
     Ok(())
 }

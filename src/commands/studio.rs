@@ -16,7 +16,7 @@ use crate::terminal::{self, note};
 /// Show runs, jobs and studies in a browser, live.
 ///
 /// It reads the folders that are there, and prints a link that opens in a browser of this machine, or through a tunnel:
-/// `ssh -L 7878:127.0.0.1:7878 MACHINE`. It may be ended at any time: what runs goes on.
+/// `ssh -L 7878:127.0.0.1:7878 MACHINE`. It may be ended at any time: what runs continues.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// Where to listen, HOST:PORT. 127.0.0.1 is this machine only; port 0 is any free one.

@@ -112,7 +112,7 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     }
     writeln!(terminal::out(), "{summary}")?;
     if let Some(rule) = stopped_by.filter(|_| summary.interrupted) {
-        return Err(format!("{rule}; to go on all the same: {resume}").into());
+        return Err(format!("{rule}; to continue all the same: {resume}").into());
     }
     if summary.interrupted {
         if requeue && interrupt::by_limit() {
@@ -157,6 +157,6 @@ fn requeue_job() -> Result<(), Box<dyn Error>> {
         let said = String::from_utf8_lossy(&requeued.stderr);
         return Err(format!("scontrol requeue {job}: {}; the checkpoint is kept", said.trim()).into());
     }
-    note!("the job {job} is back in Slurm's queue, and goes on from the checkpoint when it starts again");
+    note!("the job {job} is back in Slurm's queue, and continues from the checkpoint when it starts again");
     Ok(())
 }

@@ -24,9 +24,9 @@ use crate::{interrupt, progress, python};
 /// Predict many images, by the contract of SageMaker's batch transform.
 ///
 /// INPUT is a folder or prefix of images, an image, prepared shards, a manifest ([{"prefix": P}, "a.jpg", ..]), or JSON
-/// lines that name images. Each input has one output, NAME.out, of JSON lines. A transform that was stopped or killed
-/// goes on with the same command, and several of the same command share the work. An image that cannot be read is an
-/// output {"error": ..}, and the exit code is 1.
+/// lines that name images. Each input has one output, NAME.out, of JSON lines. The same command
+/// continues a transform that was stopped or killed, and several of the same command share the work. An image that
+/// cannot be read is an output {"error": ..}, and the exit code is 1.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
     #[command(flatten)]
@@ -215,7 +215,7 @@ impl Shown {
             self.before = Some(records);
             if records > 0 {
                 note!(
-                    "going on: {records} of {} are done",
+                    "continuing: {records} of {} are done",
                     plural(self.all as usize, "record")
                 );
             }
@@ -245,7 +245,7 @@ fn report(done: &Done, args: &Args) -> ExitCode {
     let output = args.output.display();
     match done.end {
         End::Stopped => {
-            note!("stopped; the same command goes on");
+            note!("stopped; run the same command to continue");
             ExitCode::from(interrupt::EXIT_CODE)
         }
         End::Others(parts) => {

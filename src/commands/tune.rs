@@ -301,7 +301,7 @@ fn interrupted(folder: &Path, options: &[&str]) -> Result<ExitCode, Box<dyn Erro
     let words = words.into_iter().chain(options.iter().map(OsStr::new));
     writeln!(
         terminal::err(),
-        "interrupted; this goes on: {}",
+        "interrupted; this continues the study: {}",
         shell::again(words)
     )?;
     Ok(ExitCode::from(interrupt::EXIT_CODE))

@@ -580,7 +580,7 @@ fn an_interrupted_cell_keeps_its_pairs() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
     assert!(
         rest.iter()
-            .any(|line| line.contains("the same command again goes on from here")),
+            .any(|line| line.contains("run the same command to continue from here")),
         "{rest:?}"
     );
     let before = json(data.path());

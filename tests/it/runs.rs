@@ -139,14 +139,14 @@ fn a_run_goes_on_by_its_folder_alone() {
     trained(dir.path(), "longer", "1");
     trained(dir.path(), "whole", "2");
     let (_, said) = done(dir.path(), &["train", "--resume", "runs/longer", "--epochs", "2"]);
-    assert!(said.contains("goes on after step 1"), "{said}");
+    assert!(said.contains("continues after step 1"), "{said}");
     let model = |name: &str| fs::read(dir.path().join("runs").join(name).join("model.safetensors")).unwrap();
     assert!(model("longer") == model("whole"));
     // It is finished again, and knows its length.
     let (out, _) = done(dir.path(), &["train", "--resume", "runs/longer"]);
     assert!(out.contains('2'), "{out}");
     for (more, expected) in [
-        (&["--lr", "0.1"][..], "--lr: runs/longer goes on as it began"),
+        (&["--lr", "0.1"][..], "--lr: runs/longer continues as it began"),
         (&["--epochs", "1"], "--epochs 1: runs/longer is a run of 2"),
     ] {
         let words = [&["train", "--resume", "runs/longer"][..], more].concat();
@@ -177,7 +177,7 @@ fn runs_are_listed_shown_compared_and_removed() {
     assert_eq!(runs.as_array().unwrap().len(), 3);
     let (out, _) = done(dir.path(), &["runs", "show", "runs/one"]);
     assert!(
-        out.contains("to go on: ") && out.contains("runs/one --epochs N"),
+        out.contains("to continue: ") && out.contains("runs/one --epochs N"),
         "{out}"
     );
     let (out, _) = done(dir.path(), &["runs", "diff", "runs/one", "runs/two", "--json"]);

@@ -234,7 +234,7 @@ fn ctrl_c_during_a_submission_says_whether_there_is_a_job() {
             "CreateTrainingJob",
             || described("Training"),
             &[
-                "training job flowers-1 is created, and goes on",
+                "training job flowers-1 is created, and continues",
                 "job stop flowers-1 --on sagemaker --region eu-west-1",
             ],
         ),
@@ -327,7 +327,7 @@ fn ctrl_c_leaves_a_job_that_is_watched() {
             "{args:?}: {:?}",
             began.elapsed()
         );
-        assert!(heard.contains("leaving; the job goes on"), "{args:?}: {heard}");
+        assert!(heard.contains("leaving; the job continues"), "{args:?}: {heard}");
         assert_eq!(asked(&stub, "StopTrainingJob"), 0, "{args:?}");
     }
 }
@@ -346,7 +346,7 @@ fn a_token_that_expires_while_a_job_is_followed_ends_the_command_and_not_the_job
     assert_eq!(code, 2, "{heard}");
     for says in [
         "is expired (ExpiredTokenException)",
-        "job flowers-1 goes on",
+        "job flowers-1 continues",
         "job logs -f flowers-1 --on sagemaker",
     ] {
         assert!(heard.contains(says), "{says}: {heard}");

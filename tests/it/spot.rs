@@ -31,7 +31,7 @@ fn the_printed_command_resumes_the_job() {
     let child = jobs.ready(&words);
     send("-TERM", &child);
     let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
-    let line = said.lines().find_map(|line| line.strip_prefix("to go on: "));
+    let line = said.lines().find_map(|line| line.strip_prefix("to continue: "));
     let resumed = Command::new("sh")
         .args(["-c", line.unwrap_or_else(|| panic!("{said}"))])
         .current_dir(jobs.path(""))
@@ -81,7 +81,7 @@ fn sigterm_leaves_a_job_that_can_be_resumed() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(
-        said.contains("job a Stopped (interrupted)\nto go on: ") && said.contains(" job run --resume a\n"),
+        said.contains("job a Stopped (interrupted)\nto continue: ") && said.contains(" job run --resume a\n"),
         "{said}"
     );
     let record = jobs.record("a");

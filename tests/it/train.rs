@@ -459,7 +459,7 @@ fn an_interrupted_run_says_how_to_go_on_and_ends_the_same() {
         .unwrap();
     let said = String::from_utf8_lossy(&resumed.stderr);
     assert_eq!(resumed.status.code(), Some(0), "{said}");
-    assert!(said.contains("goes on after step"), "{said}");
+    assert!(said.contains("continues after step"), "{said}");
     assert_eq!(train(dir.path(), &options("whole")).0, Some(0));
     let model = |name: &str| fs::read(dir.path().join("runs").join(name).join("model.safetensors")).unwrap();
     assert!(

@@ -185,7 +185,7 @@ fn killed_five_times_it_ends_with_the_same_bytes() {
     }
     let (code, said) = bench.transform(&words("out"));
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.starts_with("going on: "), "{said}");
+    assert!(said.starts_with("continuing: "), "{said}");
     assert!(bench.outputs("out") == bench.outputs("whole"));
 }
 
@@ -224,7 +224,7 @@ fn workers_share_an_input_and_take_over_from_dead_ones() {
         share("1/2"),
         (
             Some(0),
-            "going on: 140 of 300 records are done\n300 records in shares, 0 with an error\n".to_owned()
+            "continuing: 140 of 300 records are done\n300 records in shares, 0 with an error\n".to_owned()
         )
     );
     assert_eq!(lines(&bench.outputs("shares")["photos.out"]).len(), 300);

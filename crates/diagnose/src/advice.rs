@@ -573,7 +573,7 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
             ms(now.starts())
         ),
         Change::PinnedMemory => format!(
-            "copies to the device take {} an image from memory that is not pinned; at best all of that goes on beside the steps, \
+            "copies to the device take {} an image from memory that is not pinned; at best all of that runs during the steps, \
              with to(device, non_blocking=True)",
             ms(copies)
         ),

@@ -293,7 +293,7 @@ impl Batcher {
         crate::lend::warn(self.gpu.name().index, "leaving".to_owned(), |device| {
             format!(
                 "cuda:{device}: {} MiB of batches that their consumer let go of are still in use by its stream after {} s; the loader \
-                 goes on beyond its memory budget; wait for the stream now and then, or raise the budget",
+                 continues beyond its memory budget; wait for the stream now and then, or raise the budget",
                 mib(bytes),
                 patience.as_secs()
             )

@@ -141,7 +141,7 @@ pub enum PrepareError {
     #[error("cannot start a thread: {0}")]
     Spawn(io::Error),
     /// The work was asked to stop.
-    #[error("interrupted; the same command goes on behind the shards that are finished")]
+    #[error("interrupted; run the same command to continue after the finished shards")]
     Interrupted,
 }
 

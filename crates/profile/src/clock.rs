@@ -39,7 +39,7 @@ impl Clock {
         let note = ((ahead - self.told).abs() > TOLERANCE).then(|| {
             self.told = ahead;
             format!(
-                "at {time:.0} the clock was {:.1} s behind the samples, whose time goes on as before",
+                "at {time:.0} the clock was {:.1} s behind the samples, whose time continues as before",
                 -ahead
             )
         });

@@ -107,7 +107,7 @@ pub enum SageMakerError {
     Source(std::io::Error),
     /// The job goes on, and its lines or its state cannot be followed.
     #[error(
-        "{source}; job {name} goes on, and `stokehold job logs -f {name} --on sagemaker --region {region}` follows it again"
+        "{source}; job {name} continues, and `stokehold job logs -f {name} --on sagemaker --region {region}` follows it again"
     )]
     Follow {
         /// The job.

@@ -480,7 +480,7 @@ impl<'a> Setting<'a> {
                 changes
             }
             Cause::Checkpoints => {
-                let change = "checkpoints that are written while training goes on".to_owned();
+                let change = "checkpoints that are written while training continues".to_owned();
                 let checkpoint_seconds = 0.0;
                 vec![(
                     change,
@@ -525,7 +525,7 @@ fn assumptions(run: &Run, cluster: &Cluster, mean: f64) -> Vec<String> {
             digits(run.parameters as f64 / 1e6),
             digits(gradients / 1e6),
             match run.overlap {
-                true => "while the backward pass goes on",
+                true => "during the backward pass",
                 false => "after the backward pass",
             }
         ),

@@ -89,9 +89,9 @@ export default async function run(main) {
     } }, "Stop");
     fill(buttons, can.stop && stop,
       can.clone && el("a", { class: "button", id: "clone", href: `/start?${new URLSearchParams({ key })}` }, "Clone"),
-      can.resume && el("button", { type: "button", id: "resume", onclick: doing("/api/resume", () => ({}), "The job goes on, in a process of its own.") }, "Resume"),
+      can.resume && el("button", { type: "button", id: "resume", onclick: doing("/api/resume", () => ({}), "The job continues, in a process of its own.") }, "Resume"),
       can.profiler && [
-        el("button", { type: "button", id: "profiler", onclick: doing("/api/profiler", () => ({ on: paused }), paused ? "The profiler goes on." : "The profiler pauses.") },
+        el("button", { type: "button", id: "profiler", onclick: doing("/api/profiler", () => ({ on: paused }), paused ? "The profiler continues." : "The profiler pauses.") },
           paused ? "Profiler on" : "Profiler off"),
         interval,
         el("button", { type: "button", id: "set-interval", onclick: doing("/api/profiler", () => ({ interval_ms: Number(interval.value) }), "The interval is set.") }, "Set interval")]);
@@ -199,7 +199,7 @@ function drawVerdict(holder, judged) {
   const open = holder.querySelector("details")?.open;
   fill(holder, card("Verdict",
     el("p", { class: "verdict" }, judged.verdict || "Nothing stands out."),
-    !judged.whole && el("p", { class: "note" }, "Of its last ten minutes; it changes as the run goes on."),
+    !judged.whole && el("p", { class: "note" }, "Of its last ten minutes; it changes as the run continues."),
     judged.problem_count > 0 && el("p", { class: "note" }, `${judged.problem_count} parts of the recording could not be read: ${judged.problems.join("; ")}`),
     worth.length > 0 && [el("h3", {}, "What would gain most"), el("ul", { class: "advice" }, worth.map((advice) => el("li", {},
       el("b", {}, `${advice.title}: ${advice.gain_percent.toFixed(0)} % less time`),

@@ -44,7 +44,7 @@ export default async function start(main, session) {
   }).catch((error) => say(error.message, true));
 
   fill(main, el("h1", {}, "Start a job"),
-    el("p", { class: "note" }, "It runs as ", el("code", {}, "stokehold job run --detach"), " runs it, on the studio's machine and as its user, and goes on when the studio ends. ",
+    el("p", { class: "note" }, "It runs as ", el("code", {}, "stokehold job run --detach"), " runs it, on the studio's machine and as its user, and continues when the studio ends. ",
       "Relative paths are meant from ", el("code", {}, source.folder), file ? ", the file's folder." : ", the folder of the jobs.",
       key && [" It is a copy of ", to("/run", { key }, key), ": it runs the code that lies at the same place now, and values that are (hidden) are taken from there."]),
     draft !== null && el("p", { class: "note", id: "draft" }, "This is what you typed here before. ",

@@ -165,7 +165,7 @@ pub fn go_on(folder: &Path, program: &Path, jobs: usize) -> Result<Option<Child>
                 let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default());
                 let reason = said.trim().lines().last().unwrap_or_default();
                 let reason = text::short(reason.strip_prefix("error: ").unwrap_or(reason), WHY);
-                return Err(format!("the study did not go on ({status}): {reason}"));
+                return Err(format!("the study did not continue ({status}): {reason}"));
             }
             None if Study::look(folder).is_ok_and(works) => break,
             None => std::thread::sleep(Duration::from_millis(50)),

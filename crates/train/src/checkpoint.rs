@@ -97,7 +97,7 @@ impl Latest {
     /// A warning for each damaged checkpoint.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let instead = match &self.whole {
-            Some((path, _)) => format!("goes on from the one before, {}", path.display()),
+            Some((path, _)) => format!("continues from the one before, {}", path.display()),
             None => "starts from the beginning, because no checkpoint is whole".to_owned(),
         };
         self.damaged.iter().map(move |(path, reason)| {

@@ -296,7 +296,7 @@ fn start(
         if latest.whole.is_none() {
             return Err(error);
         }
-        let warning = format!("{error}; the run goes on without it, and writes it again");
+        let warning = format!("{error}; the run continues without it, and writes it again");
         observer.event(Event::Warning(warning));
     }
     let plain = device::open_for(config.device, ranks)?;

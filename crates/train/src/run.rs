@@ -475,7 +475,7 @@ impl MetricsLog {
                 .unwrap_or_else(|| numbered(0));
             whole::write(&aside, &bytes).map_err(failed)?;
             warning = Some(format!(
-                "{}: {} damaged, the first is line {number} ({error}); the run goes on without, and the whole file is kept as {}",
+                "{}: {} damaged, the first is line {number} ({error}); the run continues without, and the whole file is kept as {}",
                 path.display(),
                 match unread.len() {
                     1 => "1 line is".to_owned(),
@@ -486,7 +486,7 @@ impl MetricsLog {
         }
         if warning.is_none() && epochs < progress.epochs.len() {
             warning = Some(format!(
-                "{}: has {epochs} of the {} epochs that were trained; the run goes on, and what is missing stays missing",
+                "{}: has {epochs} of the {} epochs that were trained; the run continues, and what is missing stays missing",
                 path.display(),
                 progress.epochs.len()
             ));

@@ -229,7 +229,7 @@ impl Steps {
             // A step has failed before.
             return Err(TrainError::Config {
                 field: "steps",
-                problem: "cannot go on after an error".to_owned(),
+                problem: "cannot continue after an error".to_owned(),
             });
         };
         let config = &self.config;

@@ -130,7 +130,7 @@ impl Work {
         match differs.is_empty() {
             true => Ok(()),
             false => Err(TransformError::Input(format!(
-                "{}: this is the work of another transform: {}; give the same options to go on with it, or another output \
+                "{}: this is the work of another transform: {}; give the same options to continue it, or another output \
                  or work folder",
                 self.folder.display(),
                 differs.join(", ")

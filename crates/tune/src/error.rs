@@ -33,7 +33,7 @@ pub enum TuneError {
     SageMaker(#[from] SageMakerError),
     /// The account cannot be asked on, and jobs of trials run there.
     #[error(
-        "{source}; {going} of the study's jobs go on there, and `stokehold tune resume STUDY --on sagemaker` follows them again"
+        "{source}; {going} of the study's jobs continue there, and `stokehold tune resume STUDY --on sagemaker` follows them again"
     )]
     Account {
         /// Why.
@@ -50,7 +50,7 @@ pub enum TuneError {
         source: Box<PrepareError>,
     },
     /// The work was interrupted before the study was created.
-    #[error("interrupted; the same command goes on behind what is prepared")]
+    #[error("interrupted; run the same command to continue after what is prepared")]
     Interrupted,
     /// A line of a journal is not what was written, and there is more after it.
     #[error(
@@ -66,7 +66,7 @@ pub enum TuneError {
     },
     /// A line of a journal is what was written, and says something unknown.
     #[error(
-        "{}, line {line}: a newer version of Stokehold wrote this line ({reason}); go on with that version",
+        "{}, line {line}: a newer version of Stokehold wrote this line ({reason}); continue with that version",
         path.display()
     )]
     Newer {

@@ -84,7 +84,7 @@ impl fmt::Display for Torn {
             Self::Damaged { line, kept } => write!(
                 f,
                 "the journal's last line, line {line}, does not fit its checksum: a power cut while it was written leaves it so, \
-                 or a damaged disk; the study goes on without it, and it is kept as {}",
+                 or a damaged disk; the study continues without it, and it is kept as {}",
                 kept.display()
             ),
         }

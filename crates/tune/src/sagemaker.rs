@@ -583,7 +583,7 @@ impl Tuner<'_> {
             match self.client.stop(&name) {
                 Ok(()) | Err(SageMakerError::NoSuchJob { .. }) => {}
                 Err(error) => {
-                    let says = format!("job {name} may go on: {error}");
+                    let says = format!("job {name} may continue: {error}");
                     (self.show)(News::Said(&says), self.study.history());
                 }
             }

@@ -94,11 +94,11 @@ def profile(run: str | os.PathLike[str], interval: float = 0.5) -> Recording:
 
     Raises:
         OptionError: the interval is out of range, somebody records into the folder, or it is one of a bucket.
-        UsageError: a recording is going on in this process.
+        UsageError: a recording is running in this process.
         DataError: the folder cannot be written.
     """
     if _state.recording is not None:
-        raise UsageError("a recording is going on in this process, and it has only one at a time")
+        raise UsageError("a recording is running in this process, and it has only one at a time")
     place = os.fspath(run)
     if isinstance(place, str) and "://" in place:
         raise OptionError(f"{place}: a recording is written on this machine; give a folder here and copy it afterwards")

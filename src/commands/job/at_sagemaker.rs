@@ -213,7 +213,7 @@ pub fn logs(
     is_followed: bool,
     host: Option<&str>,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    interrupt::leave("leaving; the job goes on")?;
+    interrupt::leave("leaving; the job continues")?;
     let show = |line: &LogLine| {
         if host.is_none_or(|host| line.host == host) {
             print_line(line, "out");

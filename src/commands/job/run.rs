@@ -90,10 +90,10 @@ struct Asked {
     /// Where its checkpoint folder (SM_CHECKPOINT_DIR) is kept, and comes from at every start: a URI or a path
     #[arg(long, value_name = "URI")]
     checkpoint_uri: Option<String>,
-    /// The machine may be taken away: EC2's notice or SIGTERM interrupts the job, and --resume goes on with it
+    /// The machine may be taken away: EC2's notice or SIGTERM interrupts the job, and --resume continues it
     #[arg(long)]
     spot: bool,
-    /// Interrupt it and go on: "every 90s", "after 30s" or "at 10s,60s" of the script's running time
+    /// Interrupt it and continue: "every 90s", "after 30s" or "at 10s,60s" of the script's running time
     #[arg(long, value_name = "WHEN", value_parser = Simulation::parse)]
     spot_simulate: Option<Simulation>,
     /// On spot machines: stop the job if it is not done within this time, pauses included

@@ -29,7 +29,7 @@ pub fn end(store: &Store, record: &Record) -> String {
             words.extend([OsStr::new("--jobs"), store.root().as_os_str()]);
         }
         words.extend(["run", "--resume", &record.name].map(OsStr::new));
-        text += &format!("\nto go on: {}", shell::again(words));
+        text += &format!("\nto continue: {}", shell::again(words));
     }
     if let Some(model) = &record.model {
         text += &format!("\nmodel: {model}");

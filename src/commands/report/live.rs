@@ -37,7 +37,7 @@ struct Fetched {
 pub fn run(client: &Client, args: &Args, parameters: &Parameters) -> Result<ExitCode, Box<dyn Error>> {
     let name = args.run.to_str().unwrap_or_default();
     let prices = Prices::built_in();
-    let stop = interrupt::flag_for("stopping; the page stays as it is, and the job goes on")?;
+    let stop = interrupt::flag_for("stopping; the page stays as it is, and the job continues")?;
     let (mut job, place) = described(client, name)?;
     let fetched = Fetched {
         bucket: Bucket::with_options(&place, Options::default().in_region(client.region()))?,

@@ -64,7 +64,7 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
             "bad_image_limit" => config.bad_image_limit = own.bad_image_limit,
             other => {
                 return Err(Usage(format!(
-                    "--{}: {} goes on as it began; leave this out, or begin another run without --resume",
+                    "--{}: {} continues as it began; leave this out, or begin another run without --resume",
                     other.replace('_', "-"),
                     path.display()
                 ))

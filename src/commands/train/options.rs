@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     pub resume: bool,
     /// In a job of Slurm: after SIGUSR1 (sbatch --signal=USR1@120), put the job back into the queue when the checkpoint is
-    /// written. With --resume the job goes on by itself when it starts again.
+    /// written. With --resume the job continues by itself when it starts again.
     #[arg(long, requires = "resume")]
     pub requeue: bool,
 

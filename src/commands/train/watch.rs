@@ -108,7 +108,7 @@ impl Observer for Watch {
             }
             Event::Resumed { checkpoint, step } => {
                 self.line(format!(
-                    "goes on after step {step}, from {}",
+                    "continues after step {step}, from {}",
                     checkpoint.display()
                 ));
             }

@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// The flag that Ctrl-C sets.
 pub fn stop() -> std::io::Result<&'static AtomicBool> {
-    interrupt::flag_for("leaving; jobs on SageMaker go on; press Ctrl-C again to leave at once")
+    interrupt::flag_for("leaving; jobs on SageMaker continue; press Ctrl-C again to leave at once")
 }
 
 /// The account, in the region that is asked for, or in the job's.
@@ -64,7 +64,7 @@ pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, 
         if plan.study.rungs.is_some() {
             writeln!(
                 terminal::err(),
-                "a trial that goes on after a rung is a further job, which is not in it"
+                "a trial that continues after a rung is a further job, which is not in it"
             )?;
         }
         // What was judged is the request as it would be sent; what is printed is copied elsewhere, so it has no secrets.
@@ -105,7 +105,7 @@ pub fn check_place(folder: &Path, history: &History, is_there: bool) -> Result<(
             "{folder}: the trials of this study are jobs on SageMaker; add --on sagemaker"
         ))),
         (false, true) if !history.trials.is_empty() => Err(Usage(format!(
-            "{folder}: trials of this study ran here, and those that are left cannot go on elsewhere; leave --on sagemaker out"
+            "{folder}: trials of this study ran here, and those that are left cannot continue elsewhere; leave --on sagemaker out"
         ))),
         _ => Ok(()),
     }
@@ -155,7 +155,7 @@ pub fn run(folder: &Path, region: Option<&str>, torn: Option<Torn>) -> Result<Ex
                     kept.region.as_str(),
                 ];
                 let stop = shell::again(stop.map(std::ffi::OsStr::new));
-                writeln!(terminal::err(), "job {job} goes on; this stops it: {stop}")?;
+                writeln!(terminal::err(), "job {job} continues; this stops it: {stop}")?;
             }
             super::interrupted(folder, &["--on", "sagemaker"])
         }

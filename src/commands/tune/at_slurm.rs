@@ -73,7 +73,7 @@ fn follow(folder: &Path, submitted: &Submitted) -> Result<ExitCode, Box<dyn Erro
                 "COMPLETED" if history.trials.iter().all(Trial::is_over) => finished_here(folder, &history, "over"),
                 "FAILED" if history.best().is_none() => finished_here(folder, &history, "its workers failed"),
                 how => Err(format!(
-                    "Slurm's job {} ended as {how} before the study was over; {}/slurm-*.log may say why, and `tune resume` goes on",
+                    "Slurm's job {} ended as {how} before the study was over; {}/slurm-*.log may say why, and `tune resume` continues",
                     submitted.id,
                     folder.display()
                 )

@@ -447,7 +447,7 @@ fn output(draft: &mut Draft, members: &mut Members) {
         checkpoints.rest(draft, Part::Top, "CheckpointConfig.");
         draft.remark(
             Part::Top,
-            "checkpoints: a job with this place goes on from what is there, here and on SageMaker; give another place to \
+            "checkpoints: a job with this place continues from what is there, here and on SageMaker; give another place to \
              begin anew",
         );
     }

@@ -186,7 +186,7 @@ fn a_token_that_expires_in_the_middle_ends_the_following_and_not_the_job() {
         for says in [
             "is expired",
             "AWS_PROFILE",
-            "goes on",
+            "continues",
             "job logs -f flowers-1 --on sagemaker",
         ] {
             assert!(text.contains(says), "{text}");

@@ -65,7 +65,7 @@ fn a_job_of_ours_comes_back_as_the_same_request() {
         "# name = \"flowers-1\"",
         "# It is Completed there.",
         "# Its model: s3://bucket/out/flowers-1/output/model.tar.gz",
-        "# checkpoints: a job with this place goes on",
+        "# checkpoints: a job with this place continues",
         "mount the file system at /mnt/fs-0123456789abcdef0",
         "region = \"eu-west-1\"",
     ] {

@@ -107,7 +107,8 @@ impl Manifest {
                 if !dir.join(Self::UNFINISHED).exists() {
                     return Ok(None);
                 }
-                let reason = "its preparation was not finished; the same `stokehold prepare` once more goes on with it";
+                let reason =
+                    "its preparation was not finished; run the same `stokehold prepare` to continue it";
                 return Err(StorageError::Prepared {
                     path: dir.to_owned(),
                     reason: reason.into(),

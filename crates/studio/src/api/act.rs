@@ -224,13 +224,13 @@ pub async fn add_jobs(
         let said = match Study::is_worked_on(&found.folder, study.history()).map_err(refused)? {
             true => {
                 study.set_limits(limits).map_err(refused)?;
-                format!("the study has {of} jobs now; whoever runs it goes on with them")
+                format!("the study has {of} jobs now; whoever runs it continues with them")
             }
             false => {
                 match study::go_on(&found.folder, program, of).map_err(|reason| Refusal::conflict(&reason))? {
                     Some(tuner) => {
                         take_note_of_the_end(tuner);
-                        format!("the study has {of} jobs now, and goes on in a process of its own")
+                        format!("the study has {of} jobs now, and continues in a process of its own")
                     }
                     None => format!(
                         "the study has {of} jobs now, but another of its limits has ended it; see {}",
@@ -262,7 +262,7 @@ pub async fn end_study(
         let of = limits.max_jobs;
         study.set_limits(limits).map_err(failed)?;
         let said = format!(
-            "the study ends with its {of} jobs; those that run go on to their end, unless you stop them"
+            "the study ends with its {of} jobs; those that run continue to their end, unless you stop them"
         );
         Ok((said.clone(), json!({"said": said})))
     })

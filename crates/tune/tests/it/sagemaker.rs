@@ -741,7 +741,7 @@ fn what_the_account_does_not_allow_ends_the_run_and_not_the_jobs() {
     for says in [
         "is expired",
         "AWS_PROFILE",
-        "2 of the study's jobs go on there",
+        "2 of the study's jobs continue there",
         "--on sagemaker",
     ] {
         assert!(text.contains(says), "{text}");
