@@ -47,7 +47,7 @@ fn header(contents: &Contents<'_>) -> String {
     let (headline, rest) = headline(contents.verdict);
     let _ = writeln!(html, "<h1>{}</h1>", escape(headline));
     if !rest.is_empty() {
-        let _ = writeln!(html, "<p class=\"lead\">{}</p>", escape(rest));
+        let _ = writeln!(html, "<p class=\"lead\">{}</p>", escape(&rest));
     }
     for fact in facts(contents.recording) {
         html += &paragraph("", &fact);
@@ -58,15 +58,21 @@ fn header(contents: &Contents<'_>) -> String {
 /// The most characters of a headline that has several parts: three lines on a telephone.
 const HEADLINE: usize = 120;
 
-/// A verdict's first parts, as many as a headline has room for, and the others.
-fn headline(verdict: &str) -> (&str, &str) {
+/// A verdict's first parts, as many as a headline has room for, and the others as a sentence.
+fn headline(verdict: &str) -> (&str, String) {
     let mut ends = verdict
         .match_indices("; ")
         .map(|(at, _)| at)
         .chain([verdict.len()]);
     let first = ends.next().unwrap_or(verdict.len());
     let end = ends.take_while(|end| *end <= HEADLINE).last().unwrap_or(first);
-    (&verdict[..end], verdict[end..].trim_start_matches("; "))
+    let mut rest = verdict[end..].trim_start_matches("; ").to_owned();
+    // Names such as num_workers=4 stay as they are.
+    let word = rest.split(' ').next().unwrap_or_default();
+    if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        rest[..1].make_ascii_uppercase();
+    }
+    (&verdict[..end], rest)
 }
 
 /// The command, the machine and the time, in sentences.
@@ -149,7 +155,7 @@ fn advice(contents: &Contents<'_>) -> String {
     let mut body = if worth.is_empty() {
         paragraph(
             "",
-            "No change that was looked at gains more than two runs of the same differ by.",
+            "No tested change would gain more than the difference between two equal runs.",
         )
     } else {
         format!(
@@ -546,11 +552,14 @@ mod tests {
 
     #[test]
     fn a_headline_has_the_first_parts_of_a_verdict() {
-        assert_eq!(headline("Short; and whole."), ("Short; and whole.", ""));
-        let long = format!("First; second; {}; last.", "x".repeat(110));
-        assert_eq!(headline(&long).0, "First; second");
-        assert!(headline(&long).1.starts_with('x') && headline(&long).1.ends_with("; last."));
-        let one = "y".repeat(300);
-        assert_eq!(headline(&one), (one.as_str(), ""));
+        let whole = |verdict: &str| assert_eq!(headline(verdict), (verdict, String::new()));
+        whole("Short; and whole.");
+        whole(&"y".repeat(300));
+        for (begin, shown) in [("the", "The"), ("num_workers=4", "num_workers=4")] {
+            let long = format!("First; second; {begin} {}; last.", "x".repeat(110));
+            let (headline, rest) = headline(&long);
+            assert_eq!(headline, "First; second");
+            assert_eq!(rest, format!("{shown} {}; last.", "x".repeat(110)));
+        }
     }
 }
