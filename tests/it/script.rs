@@ -60,8 +60,7 @@ fn a_script_that_waits_is_told_why_and_what_would_help() {
     assert_eq!(code, Some(0), "{said}");
     assert!(out.starts_with("loss "), "{out}");
     // The reads sleep.
-    let limit =
-        "waiting in 1 worker is the limit; for what is not known: storage, a network, or anything that waits";
+    let limit = "waiting in 1 worker is the limit; the recording does not show what for: storage, a network, or something else";
     assert!(said.contains(limit), "{said}");
     let (code, out, said) = bench.stokehold(&["advise", "run", "--json"], &[]);
     assert_eq!(code, Some(0), "{said}");

@@ -259,8 +259,8 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     advice
 }
 
-/// Leaves a number of workers that gains nothing on a smaller one out, the run's own among them, and of those that persist all but the
-/// best.
+/// Drops a number of workers that is no faster than a smaller one (the run's own counts too). Of persistent workers, keeps only the best
+/// number.
 fn few_enough(advice: &mut Vec<Advice>, now: u64) {
     let of = |advice: &Advice| match advice.change {
         Change::Workers { workers, persistent } => Some((workers, persistent, advice.seconds_per_epoch)),
@@ -295,7 +295,7 @@ fn few_enough(advice: &mut Vec<Advice>, now: u64) {
 /// A loader that makes so much more than is taken waits for no lack of speed, but because its batches take unequally long.
 const PLENTY: f64 = 1.1;
 
-/// The run's miss of the model is made good for as many workers times as many as it had, and to a part for more.
+/// The fit applies in full up to this many times the run's workers, and in part beyond it.
 const NEAR: f64 = 2.0;
 
 /// The part of a copy's time that bytes in place of numbers of 32 bits save.
@@ -818,7 +818,7 @@ mod tests {
         };
         assert!(
             said(&run)
-                .contains("waiting in 2 workers is the limit; for what is not known: storage, a network, or"),
+                .contains("waiting in 2 workers is the limit; the recording does not show what for: storage, a network, or"),
             "{}",
             said(&run)
         );

@@ -20,11 +20,11 @@
 //! **Conflicts.** An object is only replaced or removed while it is the version that was listed at the start or that
 //! this job wrote, and a new one is only made where none is. The server compares the versions when it writes an
 //! object of up to 16 MiB. Before a larger one is completed, and before one is removed, its version is asked for; a
-//! writer in the moment between the two requests is not noticed. What is refused is named in the log, the bucket keeps
-//! its object, the file is put aside in the job's folder, and the job fails at its end. Meanwhile removals are held
-//! back: the script may have removed a file because it had written another. Once the refused file can be sent, or is
-//! gone, it counts no more, and the removals are made. An object that has the file's bytes already is no conflict: an
-//! answer may have been lost.
+//! writer in the moment between the two requests is not noticed. A refused file is named in the log. The bucket keeps
+//! its object, the job's folder keeps the file, and the job fails at its end. Meanwhile removals are held back: the
+//! script may have removed a file because it had written another. Once the refused file can be sent, or is gone, it
+//! counts no more, and the removals are made. An object that has the file's bytes already is no conflict: an answer
+//! may have been lost.
 //!
 //! **After kill -9** the journal ([`journal`]) says which files were complete, which were sent, and what the bucket
 //! had. The next start sends what was complete, puts the rest aside, removes the layer, and only then lists the

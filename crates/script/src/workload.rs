@@ -104,7 +104,7 @@ impl Script {
             let workers = loader.num_workers.max(1) as f64;
             (workers / (cpu + wait)).min(cores as f64 / cpu.max(1e-9))
         });
-        // Of a wait in which nothing is read nobody knows what it is for.
+        // If a wait reads nothing, its cause is unknown.
         let waiting = if self.sum(|maker| maker.reading_seconds) >= 0.5 * self.sum(|maker| maker.wait_seconds)
         {
             "read"

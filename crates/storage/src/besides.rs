@@ -238,8 +238,12 @@ impl Besides {
         for (folder, images) in &self.stray {
             if *images > 0 {
                 let name = folder.file_name().unwrap_or_default().to_string_lossy();
+                let (count, are) = match *images {
+                    1 => ("counts as an image", "it is"),
+                    _ => ("count as images", "they are"),
+                };
                 remarks.push(format!(
-                    "{at}: {}, {}, has {}, taken for its class, as in torchvision; if it is none of it, delete it{}",
+                    "{at}: {}, {}, has {}, which {count} of the class around it, as in torchvision; if {are} not, delete the folder{}",
                     folder.display(),
                     stray_in_words(&name),
                     plural(*images, "image"),

@@ -1,4 +1,4 @@
-//! What a folder is that is no data set here: the layouts of other programs, by the names in it, each with a way to what is read.
+//! Recognises other programs' layouts by the names in a folder, and says how to convert each to class folders.
 //!
 //! One function describes a place for all errors that end an opening. It lists folders and reads the beginning of a table, or the
 //! headers of a tar file; it never opens an image.
@@ -302,7 +302,7 @@ fn lost_manifest(folders: &[String], names: &[String], look: &dyn Look) -> Optio
         below.find_map(|found| found)
     })?;
     Some(format!(
-        "it has shards of `stokehold prepare` ({shard}) and no {} beside them: give the folder that has it, or copy it here, too",
+        "it has shards of `stokehold prepare` ({shard}) and no {} next to them: give the folder that has it, or copy it here, too",
         Manifest::FILE
     ))
 }

@@ -95,7 +95,7 @@ class Loader:
             ``data`` is the folder that they serve. A number of ``num_workers`` lets threads of this process make some, too.
             The variable ``STOKEHOLD_TOKEN`` has the servers' token.
         cache: ``"DIR"`` or ``"DIR:SIZE"``, such as ``"/fast/disk:200GB"``: the first epoch reads JPEGs as they are and packs them
-            beside, in spare moments; the next ones read what is packed, in less time. A loop that always waits for its loader has
+            into DIR, in spare moments; the next ones read what is packed, in less time. A loop that always waits for its loader has
             few such moments: give ``cache_share``, or fill the folder first. Pixels are the same. Without a size it takes up to
             four fifths of the free disk. If it takes no images though it lacks some, a ``RuntimeWarning`` says why, at an epoch's
             end. ``None`` stands for what the variable ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache
@@ -267,23 +267,22 @@ class Loader:
         self._core.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands: behind the last batch that was yielded. Plain numbers, the same on every rank.
+        """Where the loop stands: after the last batch that was yielded. Plain numbers, the same on every rank.
 
-        Within the loop, behind an epoch's last batch, it is the end of this epoch, of which nothing is left; behind the loop it is
+        Within the loop, after an epoch's last batch, it is the end of this epoch, of which nothing is left; after the loop it is
         the beginning of the next one.
         """
         state: dict[str, Any] = json.loads(self._core.state())
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Has the next iteration go on where ``state_dict()`` was taken: exactly the batches that were left, at once.
+        """Has the next iteration continue where ``state_dict()`` was taken: exactly the batches that were left, at once.
 
-        Of a state behind an epoch's last batch, taken within the loop, that is an iteration without a batch; the one after it is
-        the next epoch.
+        A state taken inside the loop after the last batch gives one empty iteration; the next epoch follows.
 
         Raises:
             OptionError: the state is of other data, or of options that make other batches.
-            UsageError: an iteration is going on.
+            UsageError: an iteration is running.
         """
         try:
             text = json.dumps(state_dict)
@@ -337,14 +336,14 @@ class Loader:
         return None if facts is None else json.loads(facts)
 
     def stop(self) -> None:
-        """Ends the iteration that is going on, if there is one. Leaving a ``for`` loop does the same.
+        """Ends the iteration that is running, if there is one. Leaving a ``for`` loop does the same.
 
         The next one begins the next epoch, unless no batch was taken of this one.
         """
         self._core.stop()
 
     def close(self) -> None:
-        """Ends the iteration and gives its threads back. Using the loader after that is an error. A cache goes on packing what it
+        """Ends the iteration and gives its threads back. Using the loader after that is an error. A cache continues to pack what it
         was given until the loader is deleted."""
         self._core.close()
 

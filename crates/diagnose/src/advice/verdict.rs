@@ -61,7 +61,7 @@ pub fn verdict(
                 seconds(now)
             )
         } else {
-            "no change that was looked at would gain more than two runs of the same differ by".to_owned()
+            "no tested change would gain more than the difference between two equal runs".to_owned()
         });
     } else {
         parts.extend(workload.and_then(misfit));
@@ -124,14 +124,14 @@ fn of_workload(workload: &Workload) -> Vec<String> {
             Some("read") => (format!("reading with {}", workers(workload.num_workers)), ""),
             Some("wait") => (
                 format!("waiting in {}", workers(workload.num_workers)),
-                "; for what is not known: storage, a network, or anything that waits",
+                "; the recording does not show what for: storage, a network, or something else",
             ),
             stage => (format!("{} on {at_work}", doing(stage)), ""),
         };
         match workload.wait_share >= HELD_UP {
             true => format!("{what} is the limit{unknown}"),
             false => {
-                format!("{what} holds it up for so long, and the trainer is the limit otherwise{unknown}")
+                format!("{what} causes these waits; otherwise the trainer is the limit{unknown}")
             }
         }
     } else if let Some(sums) = workload.ranks.as_ref().and_then(RanksSummary::sums) {
@@ -281,9 +281,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     } else if full {
         parts.push("the cores are the limit".to_owned());
     } else if used.is_some_and(|[_, others, all]| others > SHARED * all) {
-        parts.push(
-            "beside them it cannot be seen what limits the run itself; record it again alone".to_owned(),
-        );
+        parts.push("the other programs hide what limits the run; record it again without them".to_owned());
     } else if parts.is_empty() {
         parts.push("nothing was recorded that says what limits the run".to_owned());
     } else if !findings.is_empty() {
@@ -548,10 +546,7 @@ mod tests {
             &Prices::default(),
         );
         let said = verdict(&Recording::default(), &[], Some(&run), &useless);
-        assert!(
-            said.contains("; no change that was looked at would gain"),
-            "{said}"
-        );
+        assert!(said.contains("; no tested change would gain"), "{said}");
     }
 
     #[test]
@@ -721,8 +716,8 @@ mod tests {
         };
         assert_eq!(
             said(Phase::Asleep, Some(98.0), 0.0),
-            "The run used 0.0 of 2 cores, other programs 2.0; beside them it cannot be seen what limits the run itself; \
-             record it again alone."
+            "The run used 0.0 of 2 cores, other programs 2.0; the other programs hide what limits the run; record \
+             it again without them."
         );
         assert_eq!(
             said(Phase::Loader, Some(0.0), 0.0),

@@ -82,8 +82,8 @@ fn stray_folders_that_are_classes_are_named_with_their_images() {
              is no class, delete it: rm -r DATA/train/__MACOSX",
             "DATA/train: 2 files begin with ._ (such as __MACOSX/a/._0.jpg), which macOS leaves on other file systems and in \
              archives, and which hold no image; delete them: find DATA/train -name '._*' -type f -delete",
-            "DATA/train: a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image, taken for its class, as in \
-             torchvision; if it is none of it, delete it: rm -r DATA/train/a/.ipynb_checkpoints",
+            "DATA/train: a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image, which counts as an image of \
+             the class around it, as in torchvision; if it is not, delete the folder: rm -r DATA/train/a/.ipynb_checkpoints",
         ]
     );
     // Split off one tree, both parts together.
