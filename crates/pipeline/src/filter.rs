@@ -2,16 +2,6 @@
 
 use crate::op::Interpolation;
 
-/// For every output position, where its source pixels begin and what they weigh.
-pub(crate) struct Weights {
-    /// First source pixel of each output position.
-    pub starts: Vec<usize>,
-    /// `taps` weights for each output position, normalised to 1; a position near an edge has zeros at its end.
-    pub values: Vec<f64>,
-    /// Weights per position.
-    pub taps: usize,
-}
-
 /// Half the filter's width in source pixels, where one output pixel is `scale` source pixels.
 pub(crate) fn support(interpolation: Interpolation, scale: f64) -> f64 {
     let radius = match interpolation {
@@ -32,40 +22,6 @@ pub(crate) fn filter(interpolation: Interpolation, x: f64) -> f64 {
         Interpolation::Bicubic if x < 2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
         Interpolation::Bicubic => 0.0,
     }
-}
-
-/// Weights for resizing `input` pixels to `output` pixels.
-pub(crate) fn weights(interpolation: Interpolation, input: u32, output: u32) -> Weights {
-    let scale = f64::from(input) / f64::from(output);
-    let support = support(interpolation, scale);
-    let taps = (support.ceil() as usize * 2 + 1).min(input as usize);
-    let (mut starts, mut values) = (
-        Vec::with_capacity(output as usize),
-        vec![0.0; taps * output as usize],
-    );
-    if interpolation == Interpolation::Nearest {
-        // As Pillow finds them, step by step: where a place lies between two pixels, its rounding decides.
-        let mut place = 0.5 * scale;
-        for value in values.chunks_exact_mut(taps) {
-            starts.push((place as usize).min(input as usize - 1));
-            value[0] = 1.0;
-            place += scale;
-        }
-        return Weights { starts, values, taps };
-    }
-    for (at, values) in (0..output).zip(values.chunks_exact_mut(taps)) {
-        let center = (f64::from(at) + 0.5) * scale;
-        let start = (center - support + 0.5).max(0.0) as usize;
-        let end = ((center + support + 0.5) as usize).min(input as usize);
-        let values = &mut values[..end - start];
-        for (x, value) in (start..).zip(values.iter_mut()) {
-            *value = filter(interpolation, (x as f64 - center + 0.5) / scale.max(1.0));
-        }
-        let sum: f64 = values.iter().sum();
-        values.iter_mut().for_each(|value| *value /= sum);
-        starts.push(start);
-    }
-    Weights { starts, values, taps }
 }
 
 /// So many weights are each rounded to the nearest integer. Of more, each takes over what those before it lost by rounding:
@@ -103,20 +59,6 @@ pub(crate) fn quantize(weights: &[f64], sum: f64, one: i32, mut put: impl FnMut(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Oracle: Pillow 13, `Image.resize((width, 1), NEAREST)` of a row of numbered pixels. In these columns the place lies between two.
-    #[test]
-    fn the_nearest_pixel_is_pillows() {
-        for (input, output, column, pixel) in [
-            (400, 197, 98, 199),
-            (400, 180, 13, 29),
-            (400, 180, 22, 49),
-            (500, 197, 98, 249),
-        ] {
-            let starts = weights(Interpolation::Nearest, input, output).starts;
-            assert_eq!(starts[column], pixel, "{input} to {output}");
-        }
-    }
 
     /// However small they are: none is far from what it should be, and they sum to one.
     #[test]

@@ -43,6 +43,7 @@ mod per_op;
 mod perspective;
 mod pipeline;
 mod preparation;
+pub mod recorded;
 mod rng;
 mod runner;
 mod sample;

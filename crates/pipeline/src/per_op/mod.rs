@@ -16,7 +16,8 @@ pub(crate) use geometry::source_index;
 pub(crate) use levels::{autocontrast, equalize, stretch};
 pub(crate) use mask::apply_to_mask;
 pub(crate) use neighbourhood::{gaussian, sharpen};
-pub(crate) use resize::resize;
+pub use resize::{Filter, PassOrder};
+pub(crate) use resize::{Resize, Rows, Scratch, resize};
 
 use crate::image::RgbImage;
 use crate::rng::Draws;

@@ -1,0 +1,406 @@
+//! Pillow's resize of bytes, to the bit: one pass along each axis, whose sums are rounded to bytes.
+//!
+//! Weights are integers with 22 fractional bits, so sums are exact and their order does not matter. The AVX2 kernels
+//! split a weight into `high * 4096 + low`: both parts have 16 bits, and one instruction multiplies and adds two of them.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod weights;
+
+pub use weights::Filter;
+
+use stokehold_jpeg::Region;
+
+use crate::image::RgbImage;
+use crate::op::Interpolation;
+use weights::{PRECISION, Weights};
+
+impl RgbImage {
+    /// The image in another size, as Pillow resizes it: antialiased where it shrinks, unless `interpolation` is nearest.
+    /// `width` and `height` must be at least 1.
+    pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
+        resize(self, width, height, interpolation)
+    }
+}
+
+pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
+    let filter = match interpolation {
+        Interpolation::Nearest => Filter::Nearest,
+        Interpolation::Bilinear => Filter::Bilinear,
+        Interpolation::Bicubic => Filter::Bicubic,
+    };
+    let resize = Resize {
+        filter,
+        from: (image.width, image.height),
+        area: [0.0, 0.0, image.width as f32, image.height as f32],
+        to: (width, height),
+        order: PassOrder::AcrossFirst,
+    };
+    let plan = resize.plan(Region {
+        x: 0,
+        y: 0,
+        width,
+        height,
+    });
+    let mut data = vec![0; 3 * width as usize * height as usize];
+    if let Some(needs) = plan.needs() {
+        let stride = 3 * image.width as usize;
+        let rows = Rows {
+            data: &image.data[needs.y as usize * stride + 3 * needs.x as usize..],
+            stride,
+            pixel: 3,
+        };
+        plan.run(rows, 3, &mut data, &mut Scratch::default());
+    }
+    RgbImage { width, height, data }
+}
+
+/// Which axis is resized first. It matters because the pixels between the passes are rounded to bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassOrder {
+    /// Rows, then columns: Pillow before version 13.
+    AcrossFirst,
+    /// Pillow 13: columns first where the image loses more than twice as many rows as columns.
+    LargerFirst,
+}
+
+/// Rows of pixels, some bytes apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub data: &'a [u8],
+    /// Bytes from one row to the next.
+    pub stride: usize,
+    /// Bytes of a pixel: 1, 3 or 4. The fourth has no meaning.
+    pub pixel: usize,
+}
+
+/// Buffers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch(Vec<Vec<u8>>);
+
+impl Scratch {
+    /// `len` bytes of any value.
+    pub fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.0.pop().unwrap_or_default();
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        buffer
+    }
+
+    pub fn give(&mut self, buffer: Vec<u8>) {
+        // What one huge image needed is not kept for good.
+        if buffer.len() <= 64 << 20 && self.0.len() < 4 {
+            self.0.push(buffer);
+        }
+    }
+}
+
+/// The part `area` (left, upper, right, lower) of an image becomes an image of another size.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resize {
+    pub filter: Filter,
+    pub from: (u32, u32),
+    pub area: [f32; 4],
+    pub to: (u32, u32),
+    pub order: PassOrder,
+}
+
+/// What one rectangle of the result takes.
+pub(crate) enum Plan {
+    /// The source column of every column and the source row of every row, counted from those that `needs` begins
+    /// with; none is black.
+    Nearest {
+        columns: Vec<Option<u32>>,
+        rows: Vec<Option<u32>>,
+        needs: Option<Region>,
+    },
+    /// One pass or two.
+    Passes {
+        columns: Option<Weights>,
+        rows: Option<Weights>,
+        needs: Region,
+        width: usize,
+        down_first: bool,
+    },
+}
+
+impl Resize {
+    /// The plan for one rectangle of the result, which is not empty.
+    pub fn plan(&self, rect: Region) -> Plan {
+        let ((iw, ih), (ow, oh), area) = (self.from, self.to, self.area);
+        if self.filter == Filter::Nearest {
+            let columns = weights::places(area[0], area[2], ow, iw, rect.x, rect.width);
+            let rows = weights::places(area[1], area[3], oh, ih, rect.y, rect.height);
+            let ends = |found: &[Option<u32>]| {
+                let some = || found.iter().flatten().copied();
+                Some((some().min()?, some().max()?))
+            };
+            let Some(((x0, x1), (y0, y1))) = ends(&columns).zip(ends(&rows)) else {
+                return Plan::Nearest {
+                    columns,
+                    rows,
+                    needs: None,
+                };
+            };
+            let from = |found: Vec<Option<u32>>, first| {
+                found.into_iter().map(|at| at.map(|at| at - first)).collect()
+            };
+            return Plan::Nearest {
+                columns: from(columns, x0),
+                rows: from(rows, y0),
+                needs: Some(Region {
+                    x: x0,
+                    y: y0,
+                    width: x1 - x0 + 1,
+                    height: y1 - y0 + 1,
+                }),
+            };
+        }
+        // Pillow leaves out a pass that would change nothing.
+        let across = ow != iw || area[0] != 0.0 || area[2] != ow as f32;
+        let down = oh != ih || area[1] != 0.0 || area[3] != oh as f32;
+        let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
+        let (fewer_rows, fewer_columns) = (fewer(ih, oh), fewer(iw, ow));
+        let columns = across.then(|| {
+            Weights::new(
+                self.filter,
+                iw,
+                [area[0], area[2]],
+                ow,
+                rect.x..rect.x + rect.width,
+            )
+        });
+        let rows = down.then(|| {
+            Weights::new(
+                self.filter,
+                ih,
+                [area[1], area[3]],
+                oh,
+                rect.y..rect.y + rect.height,
+            )
+        });
+        let (x0, x1) = columns
+            .as_ref()
+            .map_or((rect.x, rect.x + rect.width), Weights::span);
+        let (y0, y1) = rows
+            .as_ref()
+            .map_or((rect.y, rect.y + rect.height), Weights::span);
+        Plan::Passes {
+            columns,
+            rows,
+            needs: Region {
+                x: x0,
+                y: y0,
+                width: x1 - x0,
+                height: y1 - y0,
+            },
+            width: rect.width as usize,
+            down_first: self.order == PassOrder::LargerFirst
+                && fewer_rows > 0
+                && fewer_rows > 2 * fewer_columns,
+        }
+    }
+}
+
+impl Plan {
+    /// The rectangle of the source that counts; none where the result is black.
+    pub fn needs(&self) -> Option<Region> {
+        match self {
+            Plan::Nearest { needs, .. } => *needs,
+            Plan::Passes { needs, .. } => Some(*needs),
+        }
+    }
+
+    /// Whether `run` writes the same pixels as it is given, so that it can be given pixels of any size.
+    pub fn keeps_pixels(&self) -> bool {
+        match self {
+            Plan::Nearest { .. } => true,
+            Plan::Passes { columns, .. } => columns.is_none(),
+        }
+    }
+
+    /// Resizes the rows that [`needs`](Self::needs) names to `out`, with `pixel` bytes for each of its pixels and
+    /// without gaps. `pixel` is that of `from`, except that 3 and 4 become each other where there is a pass across
+    /// ([`keeps_pixels`](Self::keeps_pixels)); a fourth byte is written as 0.
+    pub fn run(&self, from: Rows<'_>, pixel: usize, out: &mut [u8], scratch: &mut Scratch) {
+        match self {
+            Plan::Nearest { columns, rows, .. } => match pixel {
+                1 => nearest::<1>(from, columns, rows, out),
+                3 => nearest::<3>(from, columns, rows, out),
+                _ => nearest::<4>(from, columns, rows, out),
+            },
+            Plan::Passes {
+                columns,
+                rows,
+                needs,
+                width,
+                down_first,
+            } => {
+                let row = width * pixel;
+                let height = needs.height as usize;
+                match (columns, rows) {
+                    (Some(columns), Some(rows)) if *down_first => {
+                        let wide = needs.width as usize * from.pixel;
+                        let mut between = scratch.take(wide * rows.len());
+                        down(from, wide, rows, needs.y, &mut between[..wide * rows.len()]);
+                        let made = Rows {
+                            data: &between[..wide * rows.len()],
+                            stride: wide,
+                            pixel: from.pixel,
+                        };
+                        across(made, rows.len(), needs.x, columns, pixel, out);
+                        scratch.give(between);
+                    }
+                    (Some(columns), Some(rows)) => {
+                        let mut between = scratch.take(row * height);
+                        across(
+                            from,
+                            height,
+                            needs.x,
+                            columns,
+                            pixel,
+                            &mut between[..row * height],
+                        );
+                        let made = Rows {
+                            data: &between[..row * height],
+                            stride: row,
+                            pixel,
+                        };
+                        down(made, row, rows, needs.y, out);
+                        scratch.give(between);
+                    }
+                    (Some(columns), None) => across(from, height, needs.x, columns, pixel, out),
+                    (None, Some(rows)) => down(from, row, rows, needs.y, out),
+                    (None, None) => {
+                        for (y, out) in out.chunks_exact_mut(row).enumerate() {
+                            out.copy_from_slice(&from.data[y * from.stride..][..row]);
+                        }
+                    }
+                }
+                if pixel == 4 && columns.is_none() {
+                    out.as_chunks_mut::<4>()
+                        .0
+                        .iter_mut()
+                        .for_each(|pixel| pixel[3] = 0);
+                }
+            }
+        }
+    }
+}
+
+fn nearest<const N: usize>(from: Rows<'_>, columns: &[Option<u32>], rows: &[Option<u32>], out: &mut [u8]) {
+    for (row, out) in rows.iter().zip(out.chunks_exact_mut(N * columns.len())) {
+        let Some(row) = row else {
+            out.fill(0);
+            continue;
+        };
+        let row = &from.data[*row as usize * from.stride..];
+        for (column, out) in columns.iter().zip(out.as_chunks_mut::<N>().0) {
+            *out = column.map_or([0; N], |x| {
+                let at = N * x as usize;
+                std::array::from_fn(|c| row[at + c])
+            });
+        }
+    }
+}
+
+fn to_byte(sum: i32) -> u8 {
+    (sum >> PRECISION).clamp(0, 255) as u8
+}
+
+/// Half of a weight's unit: sums are rounded.
+const HALF: i32 = 1 << (PRECISION - 1);
+
+fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Resizes along rows. The columns of `from` begin with column `left` of those that the weights count.
+fn across(from: Rows<'_>, height: usize, left: u32, weights: &Weights, pixel: usize, out: &mut [u8]) {
+    let row = weights.len() * pixel;
+    let wide = if has_avx2() && from.pixel != 1 {
+        wide_rows(from, height, left, weights)
+    } else {
+        0
+    };
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the processor has AVX2, and `wide_rows` has found the rows whose vectors lie within `from`.
+    unsafe {
+        match (from.pixel, pixel) {
+            (3, 3) => avx2::across::<3, 3>(from, wide, left, weights, out),
+            (3, 4) => avx2::across::<3, 4>(from, wide, left, weights, out),
+            (4, 3) => avx2::across::<4, 3>(from, wide, left, weights, out),
+            (4, 4) => avx2::across::<4, 4>(from, wide, left, weights, out),
+            _ => {}
+        }
+    }
+    for (y, out) in out.chunks_exact_mut(row).enumerate().take(height).skip(wide) {
+        let line = &from.data[y * from.stride..];
+        match (from.pixel, pixel) {
+            (1, _) => across_row::<1, 1, 1>(line, left, weights, out),
+            (3, 3) => across_row::<3, 3, 3>(line, left, weights, out),
+            (3, _) => across_row::<3, 3, 4>(line, left, weights, out),
+            (_, 3) => across_row::<3, 4, 3>(line, left, weights, out),
+            (_, _) => across_row::<3, 4, 4>(line, left, weights, out),
+        }
+    }
+}
+
+/// How many rows, from the first one, may be read in whole vectors.
+fn wide_rows(from: Rows<'_>, height: usize, left: u32, weights: &Weights) -> usize {
+    let reach = (0..weights.len()).map(|at| {
+        let groups = weights.counts[at].div_ceil(4).max(1) as usize;
+        (weights.starts[at] - left) as usize * from.pixel + (groups - 1) * 4 * from.pixel + 16
+    });
+    match from.data.len().checked_sub(reach.max().unwrap_or(0)) {
+        Some(behind) if from.stride > 0 => height.min(behind / from.stride + 1),
+        _ => 0,
+    }
+}
+
+/// One row in `C` channels, from pixels of `FROM` bytes to pixels of `TO` bytes.
+fn across_row<const C: usize, const FROM: usize, const TO: usize>(
+    line: &[u8],
+    left: u32,
+    weights: &Weights,
+    out: &mut [u8],
+) {
+    for (at, out) in out.as_chunks_mut::<TO>().0.iter_mut().enumerate() {
+        let start = (weights.starts[at] - left) as usize * FROM;
+        let mut sums = [HALF; C];
+        for (pixel, weight) in line[start..].as_chunks::<FROM>().0.iter().zip(weights.of(at)) {
+            for c in 0..C {
+                sums[c] = sums[c].wrapping_add(i32::from(pixel[c]) * weight);
+            }
+        }
+        *out = std::array::from_fn(|c| if c < C { to_byte(sums[c]) } else { 0 });
+    }
+}
+
+/// Resizes along columns, byte by byte: each row of `row` bytes of `out`. The rows of `from` begin with row `top` of
+/// those that the weights count.
+fn down(from: Rows<'_>, row: usize, weights: &Weights, top: u32, out: &mut [u8]) {
+    for (at, out) in out.chunks_exact_mut(row).take(weights.len()).enumerate() {
+        let lines = &from.data[(weights.starts[at] - top) as usize * from.stride..];
+        let own = weights.of(at);
+        // Checks once what the kernel relies on.
+        let lines =
+            &lines[..own.len().saturating_sub(1) * from.stride + if own.is_empty() { 0 } else { row }];
+        let mut done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if has_avx2() {
+            // SAFETY: the processor has AVX2, and `lines` holds a row of `row` bytes for every weight.
+            done = unsafe { avx2::down(lines, from.stride, weights, at, out) };
+        }
+        for x in done..row {
+            let sum = own.iter().enumerate().fold(HALF, |sum, (tap, weight)| {
+                sum.wrapping_add(i32::from(lines[tap * from.stride + x]) * weight)
+            });
+            out[x] = to_byte(sum);
+        }
+    }
+}

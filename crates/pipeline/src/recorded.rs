@@ -1,0 +1,557 @@
+//! Operations on a JPEG that are recorded when they are asked for and performed when somebody looks at pixels.
+//!
+//! ```text
+//!  Source ──── crop ──── resize ──── transpose ◄── pixels of a rectangle?
+//!    ▲           │          │            │
+//!    └── decode ◄┴── needs ◄┴─── needs ◄─┘
+//! ```
+//!
+//! [`Source::perform`] walks a chain from its end. Each operation asks the one before it for the rectangle that it needs,
+//! and the first one decodes that rectangle. The pixels are Pillow's to the bit: those of decoding everything and
+//! performing one operation after the other.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stokehold_jpeg::{ColorModel, Decoder, Error, Header, Layout, Region, Scale};
+
+use crate::image::RgbImage;
+use crate::per_op::{self, Pointwise, Resize, Rows, Scratch};
+pub use crate::per_op::{Filter, PassOrder};
+use crate::step::Step;
+
+/// One operation of Pillow's.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    /// A rectangle that begins at this place; what lies outside of the image is black.
+    Crop {
+        /// Its left edge.
+        x: i64,
+        /// Its upper edge.
+        y: i64,
+    },
+    /// The part left, upper, right, lower, which lies within the image, in another size.
+    Resize {
+        /// The filter.
+        filter: Filter,
+        /// Edges in pixels.
+        area: [f32; 4],
+    },
+    /// `Image.transpose` with this method, 0..=6.
+    Transpose(u8),
+    /// A step of a pipeline that leaves the size as it is.
+    Step(Step),
+}
+
+/// An operation, with the size of the image that it makes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// What is done.
+    pub op: Op,
+    /// At least 1.
+    pub width: u32,
+    /// At least 1.
+    pub height: u32,
+}
+
+/// What is known of a JPEG whose bytes are elsewhere.
+#[derive(Debug)]
+pub struct Source {
+    header: Header,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// All pixels, four bytes each.
+    whole: Option<Arc<Vec<u8>>>,
+    /// How often pixels were asked for.
+    views: u32,
+}
+
+/// How often the pixels of a JPEG are asked for in this process, on average and in 1/256.
+static VIEWS: AtomicU32 = AtomicU32::new(256);
+
+/// From so many views on, all pixels are decoded at the first one and kept for the others. Decoding a region twice costs less
+/// than all pixels once only where images are looked at about once.
+const KEPT_FROM: u32 = 256 + 100;
+
+/// One thread's buffers.
+#[derive(Debug, Default)]
+pub struct Performer {
+    decoder: Decoder,
+    scratch: Scratch,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        let views = self
+            .state
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .views
+            .min(64);
+        if views > 0 {
+            let before = VIEWS.load(Ordering::Relaxed);
+            VIEWS.store(before - before / 8 + views * 32, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Source {
+    /// Reads the header of a JPEG.
+    ///
+    /// # Errors
+    /// [`Error`] where the header is broken or of an unsupported kind, and where the last 4 KiB have no end of the image:
+    /// what a reader makes of a cut file is its own affair.
+    pub fn new(bytes: &[u8]) -> Result<Source, Error> {
+        let header = Header::parse(bytes)?;
+        let tail = &bytes[bytes.len().saturating_sub(4096)..];
+        if !tail.windows(2).rev().any(|two| two == [0xFF, 0xD9]) {
+            return Err(Error::Truncated("without the marker of its end"));
+        }
+        Ok(Source {
+            header,
+            state: Mutex::default(),
+        })
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Width and height of what operations make.
+    pub fn size(&self, ops: &[Recorded]) -> (u32, u32) {
+        match ops.last() {
+            Some(last) => (last.width, last.height),
+            None => (self.header.width, self.header.height),
+        }
+    }
+
+    /// Writes what the operations make of the image in RGB to `out`, row by row. `bytes` are those that [`new`](Self::new) was
+    /// given. The fourth byte of [`Layout::Rgbx`] has no meaning.
+    ///
+    /// # Errors
+    /// [`Error`] where the bytes that are needed are broken.
+    ///
+    /// # Panics
+    /// Where `out` has not the size of the result.
+    pub fn perform(
+        &self,
+        bytes: &[u8],
+        ops: &[Recorded],
+        order: PassOrder,
+        layout: Layout,
+        performer: &mut Performer,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let (width, height) = self.size(ops);
+        assert_eq!(out.len(), width as usize * height as usize * layout.bytes());
+        let whole = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.views += 1;
+            if state.whole.is_none() && (state.views > 1 || VIEWS.load(Ordering::Relaxed) > KEPT_FROM) {
+                let pixels =
+                    performer
+                        .decoder
+                        .decode(bytes, self.header.full(), Scale::Full, Layout::Rgbx)?;
+                state.whole = Some(Arc::new(pixels.data.to_vec()));
+            }
+            state.whole.clone()
+        };
+        let walk = Walk {
+            source: self,
+            bytes,
+            whole: whole.as_deref().map(Vec::as_slice),
+            ops,
+            order,
+        };
+        let rect = Region {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        };
+        let Performer { decoder, scratch } = performer;
+        walk.write(decoder, scratch, ops.len(), rect, layout.bytes(), out)
+    }
+}
+
+/// Components of a pixel in a file: 1, 3 or 4.
+pub fn components(header: &Header) -> usize {
+    match header.color {
+        ColorModel::Grey => 1,
+        ColorModel::YCbCr | ColorModel::Rgb => 3,
+        _ => 4,
+    }
+}
+
+/// Writes red, green and blue of pixels of four bytes to three planes of floats, as torchvision does: divided by 255, then
+/// less `mean` and divided by `std` of the channel.
+///
+/// # Panics
+/// Where `out` has not three floats for every pixel.
+pub fn to_floats(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
+    assert_eq!(out.len(), 3 * pixels.len());
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        #[target_feature(enable = "avx2")]
+        fn wide(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
+            planes(pixels, normalize, out);
+        }
+        // SAFETY: the processor has AVX2.
+        return unsafe { wide(pixels, normalize, out) };
+    }
+    planes(pixels, normalize, out);
+}
+
+#[inline(always)]
+fn planes(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
+    for (c, plane) in out.chunks_exact_mut(pixels.len().max(1)).enumerate() {
+        let level = |pixel: &[u8; 4]| ((u32::from_le_bytes(*pixel) >> (8 * c)) & 255) as f32 / 255.0;
+        let plane = plane.iter_mut().zip(pixels);
+        match normalize {
+            Some((mean, std)) => plane.for_each(|(to, pixel)| *to = (level(pixel) - mean[c]) / std[c]),
+            None => plane.for_each(|(to, pixel)| *to = level(pixel)),
+        }
+    }
+}
+
+/// Three planes of floats, less `mean` and divided by `std`.
+///
+/// # Panics
+/// Where the two do not have the same length.
+pub fn normalize(from: &[f32], (mean, std): ([f32; 3], [f32; 3]), out: &mut [f32]) {
+    assert_eq!(from.len(), out.len());
+    let plane = (out.len() / 3).max(1);
+    let planes = out.chunks_exact_mut(plane).zip(from.chunks_exact(plane));
+    for (c, (to, from)) in planes.take(3).enumerate() {
+        to.iter_mut()
+            .zip(from)
+            .for_each(|(to, v)| *to = (v - mean[c]) / std[c]);
+    }
+}
+
+/// Pixels of a rectangle.
+enum Pixels<'a> {
+    Lent {
+        data: &'a [u8],
+        stride: usize,
+    },
+    /// Without gaps, and possibly with bytes behind, which have no meaning.
+    Owned(Vec<u8>),
+}
+
+impl Pixels<'_> {
+    fn give_to(self, scratch: &mut Scratch) {
+        if let Pixels::Owned(data) = self {
+            scratch.give(data);
+        }
+    }
+
+    fn rows(&self, width: u32, pixel: usize) -> Rows<'_> {
+        match self {
+            Pixels::Lent { data, stride } => Rows {
+                data,
+                stride: *stride,
+                pixel,
+            },
+            Pixels::Owned(data) => Rows {
+                data,
+                stride: width as usize * pixel,
+                pixel,
+            },
+        }
+    }
+}
+
+/// A chain on its way from its end to its beginning. `n` counts operations: 0 is the file's image.
+struct Walk<'a> {
+    source: &'a Source,
+    bytes: &'a [u8],
+    whole: Option<&'a [u8]>,
+    ops: &'a [Recorded],
+    order: PassOrder,
+}
+
+impl Walk<'_> {
+    /// A rectangle of what the first `n` operations make, in pixels of 3 or 4 bytes.
+    fn pixels<'s>(
+        &'s self,
+        decoder: &'s mut Decoder,
+        scratch: &mut Scratch,
+        n: usize,
+        rect: Region,
+        pixel: usize,
+    ) -> Result<Pixels<'s>, Error> {
+        match n.checked_sub(1).map(|last| (last, &self.ops[last].op)) {
+            None => self.decoded(decoder, scratch, rect, pixel),
+            Some((last, &Op::Crop { x, y })) if self.inside(last, x, y, rect) => {
+                let within = Region {
+                    x: (x + i64::from(rect.x)) as u32,
+                    y: (y + i64::from(rect.y)) as u32,
+                    ..rect
+                };
+                self.pixels(decoder, scratch, last, within, pixel)
+            }
+            Some(_) => {
+                let len = rect.width as usize * rect.height as usize * pixel;
+                let mut data = scratch.take(len);
+                self.write(decoder, scratch, n, rect, pixel, &mut data[..len])?;
+                Ok(Pixels::Owned(data))
+            }
+        }
+    }
+
+    /// Whether a rectangle of a crop lies within what the first `n` operations make.
+    fn inside(&self, n: usize, x: i64, y: i64, rect: Region) -> bool {
+        let (width, height) = self.source.size(&self.ops[..n]);
+        let within = |at: i64, first: u32, len: u32, side: u32| {
+            let first = at + i64::from(first);
+            first >= 0 && first + i64::from(len) <= i64::from(side)
+        };
+        within(x, rect.x, rect.width, width) && within(y, rect.y, rect.height, height)
+    }
+
+    fn decoded<'s>(
+        &'s self,
+        decoder: &'s mut Decoder,
+        scratch: &mut Scratch,
+        rect: Region,
+        pixel: usize,
+    ) -> Result<Pixels<'s>, Error> {
+        let Some(whole) = self.whole else {
+            let layout = if pixel == 4 { Layout::Rgbx } else { Layout::Rgb };
+            let pixels = decoder.decode(self.bytes, rect, Scale::Full, layout)?;
+            return Ok(Pixels::Lent {
+                data: pixels.with_slack(),
+                stride: pixels.stride,
+            });
+        };
+        let stride = 4 * self.source.header.width as usize;
+        let data = &whole[rect.y as usize * stride + 4 * rect.x as usize..];
+        if pixel == 4 {
+            return Ok(Pixels::Lent { data, stride });
+        }
+        let row = 3 * rect.width as usize;
+        let mut narrow = scratch.take(row * rect.height as usize);
+        for (to, from) in narrow
+            .chunks_exact_mut(row)
+            .zip(data.chunks(stride))
+            .take(rect.height as usize)
+        {
+            for (to, from) in to.as_chunks_mut::<3>().0.iter_mut().zip(from.as_chunks::<4>().0) {
+                to.copy_from_slice(&from[..3]);
+            }
+        }
+        Ok(Pixels::Owned(narrow))
+    }
+
+    /// Writes a rectangle of what the first `n` operations make to `out`, without gaps.
+    fn write(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        n: usize,
+        rect: Region,
+        pixel: usize,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let Some(last) = n.checked_sub(1) else {
+            return self.copy(decoder, scratch, 0, rect, pixel, rect.width as usize * pixel, out);
+        };
+        let (width, height) = self.source.size(&self.ops[..last]);
+        let made = &self.ops[last];
+        match &made.op {
+            Op::Crop { x, y } => {
+                let (left, top) = (x + i64::from(rect.x), y + i64::from(rect.y));
+                let (x0, x1) = (left.max(0), (left + i64::from(rect.width)).min(i64::from(width)));
+                let (y0, y1) = (top.max(0), (top + i64::from(rect.height)).min(i64::from(height)));
+                let (wide, high) = ((x1 - x0).max(0) as u32, (y1 - y0).max(0) as u32);
+                if (wide, high) != (rect.width, rect.height) {
+                    out.fill(0);
+                }
+                if wide == 0 || high == 0 {
+                    return Ok(());
+                }
+                let part = Region {
+                    x: x0 as u32,
+                    y: y0 as u32,
+                    width: wide,
+                    height: high,
+                };
+                let row = rect.width as usize * pixel;
+                let at = (y0 - top) as usize * row + (x0 - left) as usize * pixel;
+                self.copy(decoder, scratch, last, part, pixel, row, &mut out[at..])
+            }
+            &Op::Transpose(method) => {
+                let turn = Turn::of(method, width, height);
+                let part = turn.needs(rect);
+                let pixels = self.pixels(decoder, scratch, last, part, pixel)?;
+                turn.write(pixels.rows(part.width, pixel), part, rect, out);
+                pixels.give_to(scratch);
+                Ok(())
+            }
+            Op::Resize { filter, area } => {
+                let resize = Resize {
+                    filter: *filter,
+                    from: (width, height),
+                    area: *area,
+                    to: (made.width, made.height),
+                    order: self.order,
+                };
+                let plan = resize.plan(rect);
+                let Some(needs) = plan.needs() else {
+                    out.fill(0);
+                    return Ok(());
+                };
+                // A pass across is fastest from four bytes a pixel.
+                let from = if plan.keeps_pixels() { pixel } else { 4 };
+                let pixels = self.pixels(decoder, scratch, last, needs, from)?;
+                plan.run(pixels.rows(needs.width, from), pixel, out, scratch);
+                pixels.give_to(scratch);
+                Ok(())
+            }
+            Op::Step(step) => {
+                let whole = Region {
+                    x: 0,
+                    y: 0,
+                    width,
+                    height,
+                };
+                // What a pixel becomes may depend on all of them.
+                let part = if Pointwise::of(step).is_some() {
+                    rect
+                } else {
+                    whole
+                };
+                let row = 3 * part.width as usize;
+                let mut data = vec![0; row * part.height as usize];
+                self.copy(decoder, scratch, last, part, 3, row, &mut data)?;
+                let image = RgbImage {
+                    width: part.width,
+                    height: part.height,
+                    data,
+                };
+                let image = per_op::apply(step, image);
+                let (x, y) = (rect.x - part.x, rect.y - part.y);
+                let out = out.chunks_exact_mut(rect.width as usize * pixel);
+                for (to, y) in out.zip(y as usize..) {
+                    let from = &image.row(y)[x as usize..][..rect.width as usize];
+                    if pixel == 3 {
+                        to.copy_from_slice(from.as_flattened());
+                        continue;
+                    }
+                    for (to, &[r, g, b]) in to.as_chunks_mut::<4>().0.iter_mut().zip(from) {
+                        *to = [r, g, b, 0];
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a rectangle of what the first `n` operations make to `out`, whose rows begin `row` bytes apart.
+    fn copy(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        n: usize,
+        rect: Region,
+        pixel: usize,
+        row: usize,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let wide = rect.width as usize * pixel;
+        if row == wide && n > 0 {
+            let len = row * rect.height as usize;
+            return self.write(decoder, scratch, n, rect, pixel, &mut out[..len]);
+        }
+        let pixels = self.pixels(decoder, scratch, n, rect, pixel)?;
+        let from = pixels.rows(rect.width, pixel);
+        for (y, to) in out.chunks_mut(row).take(rect.height as usize).enumerate() {
+            to[..wide].copy_from_slice(&from.data[y * from.stride..][..wide]);
+        }
+        pixels.give_to(scratch);
+        Ok(())
+    }
+}
+
+/// `Image.transpose`: where the pixel (x, y) of the result comes from.
+struct Turn {
+    /// Column `u[0] + u[1] * x + u[2] * y`.
+    u: [i64; 3],
+    /// Row `v[0] + v[1] * x + v[2] * y`.
+    v: [i64; 3],
+}
+
+impl Turn {
+    /// Of an image of this size.
+    fn of(method: u8, width: u32, height: u32) -> Turn {
+        let (right, bottom) = (i64::from(width) - 1, i64::from(height) - 1);
+        let (u, v) = match method {
+            0 => ([right, -1, 0], [0, 0, 1]),
+            1 => ([0, 1, 0], [bottom, 0, -1]),
+            2 => ([right, 0, -1], [0, 1, 0]),
+            3 => ([right, -1, 0], [bottom, 0, -1]),
+            4 => ([0, 0, 1], [bottom, -1, 0]),
+            5 => ([0, 0, 1], [0, 1, 0]),
+            _ => ([right, 0, -1], [bottom, -1, 0]),
+        };
+        Turn { u, v }
+    }
+
+    fn source(&self, x: u32, y: u32) -> (i64, i64) {
+        let at = |[first, along, down]: [i64; 3]| first + along * i64::from(x) + down * i64::from(y);
+        (at(self.u), at(self.v))
+    }
+
+    /// The rectangle that becomes `rect`.
+    fn needs(&self, rect: Region) -> Region {
+        let a = self.source(rect.x, rect.y);
+        let b = self.source(rect.x + rect.width - 1, rect.y + rect.height - 1);
+        Region {
+            x: a.0.min(b.0) as u32,
+            y: a.1.min(b.1) as u32,
+            width: a.0.abs_diff(b.0) as u32 + 1,
+            height: a.1.abs_diff(b.1) as u32 + 1,
+        }
+    }
+
+    /// Writes `rect` of the result from `part` of the source.
+    fn write(&self, from: Rows<'_>, part: Region, rect: Region, out: &mut [u8]) {
+        let (u, v) = self.source(rect.x, rect.y);
+        let pixel = from.pixel as i64;
+        let stride = from.stride as i64;
+        let first = (v - i64::from(part.y)) * stride + (u - i64::from(part.x)) * pixel;
+        let along = self.v[1] * stride + self.u[1] * pixel;
+        let down = self.v[2] * stride + self.u[2] * pixel;
+        let rows = out.chunks_exact_mut(rect.width as usize * from.pixel);
+        for (y, out) in rows.enumerate() {
+            let begin = first + down * y as i64;
+            match from.pixel {
+                3 => pick::<3>(from.data, begin, along, out),
+                _ => pick::<4>(from.data, begin, along, out),
+            }
+        }
+    }
+}
+
+/// Copies pixels that lie `step` bytes apart.
+fn pick<const N: usize>(data: &[u8], begin: i64, step: i64, out: &mut [u8]) {
+    let (out, _) = out.as_chunks_mut::<N>();
+    if step == -(N as i64) {
+        let first = (begin + N as i64) as usize - N * out.len();
+        let (line, _) = data[first..][..N * out.len()].as_chunks::<N>();
+        out.iter_mut()
+            .zip(line.iter().rev())
+            .for_each(|(to, from)| *to = *from);
+        return;
+    }
+    let mut at = begin;
+    for to in out {
+        to.copy_from_slice(&data[at as usize..][..N]);
+        at += step;
+    }
+}
