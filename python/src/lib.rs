@@ -3,7 +3,7 @@
 //! ```text
 //!  stokehold (Python: names, signatures, torch and NumPy)
 //!      └── stokehold._stokehold (this crate: types, the GIL, signals)
-//!              └── stokehold-loader, -gpu, -pipeline, -storage, -objects, -profile (everything else)
+//!              └── stokehold-loader, -gpu, -jpeg, -pipeline, -storage, -objects, -profile (everything else)
 //! ```
 //!
 //! This crate makes no decisions. A class of this module wraps one value of the crates below and converts
@@ -21,6 +21,7 @@
 mod epochs;
 mod errors;
 mod feed;
+mod images;
 mod loader;
 mod memory;
 mod pipeline;
@@ -34,6 +35,8 @@ use pyo3::prelude::*;
 // has run without it yet.
 #[pymodule(gil_used = true)]
 mod _stokehold {
+    #[pymodule_export]
+    use super::images::{Jpeg, fetch, normalize_to};
     #[pymodule_export]
     use super::loader::{Given, Iteration, Loader};
     #[pymodule_export]

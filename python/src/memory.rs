@@ -26,7 +26,7 @@ use dlpark::{DlpackElement, DlpackFlags, Managed, ManagedTensorBase};
 use half::{bf16, f16};
 #[cfg(feature = "cuda")]
 use pyo3::exceptions::PyBufferError;
-use pyo3::exceptions::PyMemoryError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 #[cfg(feature = "cuda")]
 use stokehold_gpu::{ConsumerStream, CudaMemory, LentMemory};
@@ -190,6 +190,26 @@ fn lend(memory: &CudaMemory, request: &ExportRequest<'_>) -> PyResult<LentMemory
     // SAFETY: by the DLPack protocol, `stream` is one of the consumer's streams; that it exists as long as the
     // tensor is what the package's documentation asks of the consumer.
     unsafe { memory.lend(stream) }.map_err(|error| PyBufferError::new_err(error.to_string()))
+}
+
+/// `wanted` numbers at an address that Python code of this package gives, with room for `count`.
+///
+/// # Errors
+/// The address is not one of such numbers, or there is another count.
+pub(crate) fn room<'a, T: DlpackElement>(
+    address: usize,
+    count: usize,
+    wanted: usize,
+) -> PyResult<&'a mut [T]> {
+    let pointer = address as *mut T;
+    if pointer.is_null() || !pointer.is_aligned() || count != wanted {
+        return Err(PyValueError::new_err(format!(
+            "room for {count} numbers instead of {wanted}"
+        )));
+    }
+    // SAFETY: `stokehold.pillow` and `stokehold.images` pass the address and the size of a tensor or array that they hold
+    // during the call, contiguous and writable, of this type, and hand to nobody else meanwhile.
+    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
 }
 
 fn sides(shape: [usize; 4]) -> Vec<i64> {

@@ -1,0 +1,772 @@
+"""Pillow's images, made later: the same pixels, sooner, for code that opens JPEGs, crops and resizes them.
+
+    import stokehold.pillow
+
+From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert("RGB")`, `crop`, `resize`,
+`transpose`, what Pillow makes of these (`thumbnail`, `ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right angles), and
+changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
+counts and performs the rest. The object then **becomes a plain Pillow image for good**, so nothing of this module is involved in
+what comes after.
+
+The pixels are Pillow's to the bit. :func:`install` compares with the installed Pillow first, and steps aside where that differs.
+Whatever is not remembered, and every file that is damaged, is Pillow's own work: its pixels, or its exception.
+
+`type(image) is PIL.Image.Image` is false until somebody wants pixels; `isinstance(image, PIL.Image.Image)` and
+`image.__class__` are as always.
+
+`STOKEHOLD_PILLOW=off` has :func:`install` do nothing, and `STOKEHOLD_PILLOW=check` has it compare every hundredth image with
+Pillow's, `check:N` every N-th one. At the first difference the process goes back to Pillow, with a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import struct
+import sys
+import threading
+import time
+import warnings
+import weakref
+from typing import Any, Callable, Optional
+
+from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
+
+from stokehold._stokehold import Jpeg, normalize_to
+
+__all__ = ["counts", "install", "uninstall"]
+
+#: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
+_CROP, _RESIZE, _TRANSPOSE, _STEP = 1, 2, 3, 4
+#: Changes of colours.
+_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALIZE, _AUTOCONTRAST, _INVERT, _GRAY = range(11)
+
+_Plain = Image.Image
+_PlainFile = JpegImagePlugin.JpegImageFile
+_VERSION = tuple(int(number) for number in Image.__version__.split(".")[:2] if number.isdigit())
+#: Pillow 13 resizes columns first where an image loses more rows.
+_LARGER_FIRST = _VERSION >= (13, 0)
+#: Where an image keeps its pixels: `_im` behind a property since Pillow 11.1, `im` before.
+_PIXELS = "_im" if "_im" in _Plain().__dict__ else "im"
+_TEMPLATE = {name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, "info")}
+_set_class = object.__dict__["__class__"].__set__
+_lock = threading.Lock()
+
+
+class _State:
+    """What is installed in this process."""
+
+    def __init__(self) -> None:
+        #: Pillow's factory of JPEGs, while this module's is in its place.
+        self.factory: Optional[Callable[..., Any]] = None
+        #: Whether resizes are Pillow's to the bit, so that they are remembered.
+        self.resizes = True
+        #: Whether changes of colours are.
+        self.colors = True
+        #: Every so many images one is compared with Pillow's; 0 for none.
+        self.every = 0
+        #: Functions and methods of others that were replaced: the owner, its attribute, and what was there, or None.
+        self.replaced: list[tuple[Any, str, Any]] = []
+        #: Whether torchvision's are among them, or cannot be.
+        self.torchvision = False
+        #: The folder for the counts of the processes.
+        self.folder: Optional[str] = None
+        self.clear()
+
+    def clear(self) -> None:
+        self.opened = self.made = self.compared = self.fallen_back = 0
+        #: Seconds of this thread's CPU time for the images that were compared, here and by Pillow.
+        self.own_seconds = self.pillow_seconds = 0.0
+        #: How often Pillow did what could have been remembered, by reason.
+        self.reasons: dict[str, int] = {}
+
+
+_state = _State()
+#: Images that are remembered and have no pixels yet, by their ids: Pillow's images cannot be hashed.
+_pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def counts() -> dict[str, Any]:
+    """What happened in this process since :func:`install`.
+
+    `opened` JPEGs; images whose pixels were `made` here, and those that were `compared` with Pillow's, with the CPU time of
+    both (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and the `reasons`.
+    """
+    names = ("opened", "made", "compared", "own_seconds", "pillow_seconds", "fallen_back")
+    return {**{name: getattr(_state, name) for name in names}, "reasons": dict(_state.reasons)}
+
+
+def _fall_back(reason: str) -> None:
+    _state.fallen_back += 1
+    if reason in _state.reasons or len(_state.reasons) < 100:
+        _state.reasons[reason] = _state.reasons.get(reason, 0) + 1
+
+
+# Pixels.
+
+
+def _step(image: Any, code: int, value: float) -> Any:
+    """A change of colours, as Pillow makes it."""
+    if code <= _SHARPNESS:
+        kind = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color, ImageEnhance.Sharpness)[code]
+        return kind(image).enhance(value)
+    if code == _POSTERIZE:
+        return ImageOps.posterize(image, int(value))
+    if code == _SOLARIZE:
+        return ImageOps.solarize(image, value)  # type: ignore[arg-type]
+    function = {_EQUALIZE: ImageOps.equalize, _AUTOCONTRAST: ImageOps.autocontrast, _INVERT: ImageOps.invert}.get(code)
+    if function is not None:
+        return function(image)
+    from torchvision.transforms import _functional_pil
+
+    return _functional_pil.adjust_hue(image, value) if code == _HUE else _functional_pil.to_grayscale(image, 3)
+
+
+def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
+    """What Pillow makes of it, or its exception."""
+    image = _PlainFile(io.BytesIO(source.data)).convert("RGB")
+    at = 0
+    while at < len(ops):
+        kind = ops[at]
+        if kind == _CROP:
+            x, y, width, height = (int(number) for number in ops[at + 1 : at + 5])
+            image, at = image.crop((x, y, x + width, y + height)), at + 5
+        elif kind == _RESIZE:
+            resample, *box = ops[at + 1 : at + 6]
+            size = int(ops[at + 6]), int(ops[at + 7])
+            image, at = image.resize(size, int(resample), tuple(box)), at + 8
+        elif kind == _TRANSPOSE:
+            image, at = image.transpose(int(ops[at + 1])), at + 4
+        else:
+            image, at = _step(image, int(ops[at + 1]), ops[at + 2]), at + 5
+    return image
+
+
+def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], packed: bool) -> Any:
+    """`make` of the operations; None where Pillow has to do it. Now and then the result is compared with Pillow's."""
+    compared = _state.every and _state.made % _state.every == 0
+    began = time.thread_time() if compared else 0.0
+    try:
+        pixels = make(ops, _LARGER_FIRST)
+    except ValueError as error:
+        _fall_back(str(error))
+        return None
+    _state.made += 1
+    if not compared:
+        return pixels
+    own = time.thread_time() - began
+    began = time.thread_time()
+    image = _by_pillow(source, ops)
+    _state.pillow_seconds += time.thread_time() - began
+    _state.own_seconds += own
+    _state.compared += 1
+    expected = image.tobytes()
+    seen = pixels if packed else Image.frombuffer("RGB", image.size, pixels, "raw", "RGBX", 0, 1).tobytes()
+    if seen == expected:
+        return pixels
+    uninstall()
+    warnings.warn(
+        f"stokehold.pillow: an image differs from Pillow's after {ops}; Pillow makes the images of this process from here on. "
+        "Please report this with the file and the versions of Pillow and stokehold",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return expected if packed else image.im.copy()
+
+
+def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int]) -> Any:
+    """The pixels, as Pillow keeps them."""
+    pixels = _made(source, ops, source.rgbx, False)
+    if pixels is None:
+        return _by_pillow(source, ops).im
+    if not isinstance(pixels, bytearray):
+        return pixels
+    # Pillow maps the buffer: no copy. It is writable, so the image can be changed as any.
+    return Image.core.map_buffer(pixels, size, "raw", 0, ("RGB", 0, 1))
+
+
+class _Access:
+    """What `load` gives: the pixels, once somebody wants one."""
+
+    def __init__(self, image: Any) -> None:
+        self._image = image
+
+    def __getitem__(self, at: Any) -> Any:
+        return _Plain.load(self._image)[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        _Plain.load(self._image)[at] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_Plain.load(self._image), name)
+
+
+# Images.
+
+
+def _copied(info: dict[Any, Any]) -> dict[Any, Any]:
+    if _VERSION >= (12, 0):
+        return {key: value.copy() if isinstance(value, list) else value for key, value in info.items()}
+    return info.copy()
+
+
+def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any]) -> _Remembered:
+    new: Any = object.__new__(_Remembered)
+    new.__dict__.update(_TEMPLATE, _source=source, _ops=ops, _mode="RGB", _size=size, info=_copied(info))
+    _pending[id(new)] = new
+    return new
+
+
+class _Remembering:
+    """The methods that only remember. `_begin` gives a source and the operations so far, or None."""
+
+    def copy(self) -> Any:
+        begun = self._begin()
+        if begun is None:
+            return _Plain.copy(self)
+        return _remember(*begun, self._size, self.info)
+
+    __copy__ = copy
+
+    def crop(self, box: Any = None) -> Any:
+        if box is None or type(box) is tuple and box == (0, 0, *self._size):
+            return self.copy()
+        try:
+            x0, y0, x1, y1 = box
+            fine = isinstance(box, (tuple, list)) and x1 >= x0 and y1 >= y0
+            x0, y0, x1, y1 = map(int, map(round, box))
+        except Exception:
+            fine = False
+        width, height = (x1 - x0, y1 - y0) if fine else (0, 0)
+        begun = None
+        if width > 0 and height > 0 and max(-x0, -y0, x1, y1) <= 1 << 24:
+            begun = self._begin()
+        if begun is None:
+            return _Plain.crop(self, box)
+        Image._decompression_bomb_check((width, height))
+        source, ops = begun
+        return _remember(source, (*ops, _CROP, x0, y0, width, height), (width, height), self.info)
+
+    def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
+        wide, high = self._size
+        area = (0, 0, wide, high) if box is None else box
+        kind = 3 if resample is None else resample
+        try:
+            width, height = size
+            fine = (
+                type(width) is int and type(height) is int and 0 < width < 1 << 20 and 0 < height < 1 << 20
+                and width * height < 1 << 28 and kind in range(6) and reducing_gap is None and len(area) == 4
+                and 0 <= area[0] < area[2] <= wide and 0 <= area[1] < area[3] <= high
+            )  # fmt: skip
+            if fine and box is not None:
+                # Pillow's edges are 32-bit floats.
+                a = struct.unpack("4f", struct.pack("4f", *area))
+                fine = a[0] < a[2] <= wide and a[1] < a[3] <= high
+        except Exception:
+            fine = False
+        if fine and (width, height) == self._size and type(area) is tuple and area == (0, 0, wide, high):
+            return self.copy()
+        begun = self._begin() if fine and _state.resizes else None
+        if begun is None:
+            return _Plain.resize(self, size, resample, box, reducing_gap)
+        source, ops = begun
+        return _remember(source, (*ops, _RESIZE, int(kind), *area, width, height), (width, height), self.info)
+
+    def transpose(self, method: Any) -> Any:
+        begun = self._begin() if method in range(7) else None
+        if begun is None:
+            return _Plain.transpose(self, method)
+        size = self._size if method in (0, 1, 3) else self._size[::-1]
+        source, ops = begun
+        return _remember(source, (*ops, _TRANSPOSE, int(method), *size), size, self.info)
+
+    def convert(self, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if matrix is None and not args and not kwargs and (mode is None or mode == "RGB"):
+            begun = self._begin(mode == "RGB")
+            if begun is not None:
+                return _remember(*begun, self._size, self.info)
+        return _Plain.convert(self, mode, matrix, *args, **kwargs)
+
+    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
+        if encoder_name == "raw" and (not args or args == ("RGB",)):
+            begun = self._begin()
+            if begun is not None:
+                known = self.__dict__.get("_bytes")
+                if known is None:
+                    known = _made(*begun, begun[0].rgb, True)
+                    if known is None:
+                        return _Plain.tobytes(self, encoder_name, *args)
+                    self.__dict__["_bytes"] = known
+                return known
+        return _Plain.tobytes(self, encoder_name, *args)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.load()
+        getattr(self, _PIXELS)
+        return type(self).__reduce_ex__(self, protocol)
+
+
+class _Remembered(_Remembering, _Plain):
+    """An image without pixels. To everybody it is an `Image.Image`, and it is one as soon as it has pixels."""
+
+    def _begin(self, rgb: bool = True) -> Any:
+        own = self.__dict__
+        source = own.get("_source")
+        return None if source is None else (source, own["_ops"])
+
+    def load(self) -> Any:
+        return _Access(self) if "_source" in self.__dict__ else _Plain.load(self)
+
+    def _become(self, pixels: Any = None, wanted: bool = True) -> None:
+        own = self.__dict__
+        if wanted:
+            source, ops = own.get("_source"), own.get("_ops")
+            if source is None or ops is None:
+                # Another thread was first.
+                return
+            pixels = _core(source, ops, self._size)
+        with _lock:
+            if wanted and "_source" not in own:
+                return
+            own[_PIXELS] = pixels
+            for name in ("_source", "_ops", "_bytes"):
+                own.pop(name, None)
+            _set_class(self, _Plain)
+            _pending.pop(id(self), None)
+
+    __class__ = property(lambda self: _Plain, lambda self, kind: _set_class(self, kind))  # type: ignore[assignment]
+
+
+class _Opened(_Remembering, _PlainFile):
+    """A JPEG whose header was read."""
+
+    def _begin(self, rgb: Optional[bool] = None) -> Any:
+        own = self.__dict__
+        source = own.get("_source")
+        if source is None:
+            if "_tried" in own or not self._read():
+                return None
+            source = own["_source"]
+        # Grey and inks are remembered where they become RGB; everything else that is done with them is Pillow's.
+        if self._mode != "RGB" and rgb is not True:
+            return None
+        return source, ()
+
+    def _read(self) -> bool:
+        """Reads the file where Pillow would decode it, if it is one that is understood, and closes it as Pillow does."""
+        own = self.__dict__
+        own["_tried"] = True
+        tile = self.tile
+        if (
+            len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tuple(tile[0][1]) != (0, 0, *self._size)
+            or self.decoderconfig or self.fp is None or own.get(_PIXELS) is not None
+            or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
+        ):  # fmt: skip
+            return False
+        file = self.fp
+        place = None
+        try:
+            place = file.tell()
+            file.seek(0)
+            source = Jpeg(file.read())
+            width, height, components, _ = source.header
+            if (width, height) != self._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[self._mode]:
+                raise ValueError("Pillow reads another header")
+        except (ValueError, TypeError) as error:
+            _fall_back(str(error))
+            if place is not None:
+                file.seek(place)
+            return False
+        own["_source"] = source
+        self.tile, self.readonly = [], 0
+        if self._exclusive_fp and self._close_exclusive_fp_after_loading:
+            file.close()
+        self.fp = None
+        return True
+
+    def load(self) -> Any:
+        if self._begin(True) is None:
+            self._plain()
+            return self.load()
+        return _Access(self)
+
+    def _plain(self) -> None:
+        """Pillow's own class from here on."""
+        for name in ("_source", "_tried", "_bytes"):
+            self.__dict__.pop(name, None)
+        _set_class(self, _PlainFile)
+
+    def _become(self, pixels: Any = None, wanted: bool = True) -> None:
+        own = self.__dict__
+        if not wanted:
+            # Pillow's constructor puts None here.
+            own[_PIXELS] = pixels
+            if pixels is not None:
+                self._plain()
+            return
+        source = own.get("_source")
+        if source is None:
+            return
+        if self._mode == "RGB":
+            own[_PIXELS] = _core(source, (), self._size)
+        else:
+            plain = _PlainFile(io.BytesIO(source.data))
+            plain.load()
+            own[_PIXELS] = plain.im
+        self.readonly = 0
+        self._plain()
+
+    def draft(self, mode: Any, size: Any) -> Any:
+        if "_source" not in self.__dict__:
+            self.__dict__["_tried"] = True
+        return _PlainFile.draft(self, mode, size)
+
+    __class__ = property(  # type: ignore[assignment]
+        lambda self: _PlainFile, lambda self, kind: (self._plain(), _set_class(self, kind))
+    )
+
+
+def _pixels_property(become: Callable[..., None]) -> property:
+    def get(self: Any) -> Any:
+        become(self)
+        return self.__dict__[_PIXELS]
+
+    def put(self: Any, pixels: Any) -> None:
+        become(self, pixels, False)
+
+    return property(get, put)
+
+
+setattr(_Remembered, _PIXELS, _pixels_property(_Remembered._become))
+setattr(_Opened, _PIXELS, _pixels_property(_Opened._become))
+
+
+def _open(file: Any, filename: Any = None) -> Any:
+    """Pillow's factory of JPEGs."""
+    assert _state.factory is not None
+    image = _Opened(file, filename)
+    if "mp" in image.info:
+        # Several images in one file.
+        file.seek(0)
+        return _state.factory(file, filename)
+    _state.opened += 1
+    if not _state.torchvision and "torchvision.transforms.functional" in sys.modules:
+        _watch_torchvision()
+    if _state.folder is not None and _state.opened % 256 == 1:
+        write_counts()
+    return image
+
+
+# Others' functions.
+
+
+def _replace(owner: Any, name: str, new: Any) -> None:
+    """Puts a function in the place of another one, which it names."""
+    old = owner.__dict__.get(name)
+    if old is not None:
+        functools.update_wrapper(new, old)
+        new._stokehold_instead_of = old
+    _state.replaced.append((owner, name, old))
+    setattr(owner, name, new)
+
+
+def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
+    """The image with a change of colours that is remembered; None where Pillow has to make it."""
+    if type(image) is not _Remembered or not _state.colors:
+        return None
+    begun = image._begin()
+    if begun is None:
+        return None
+    source, ops = begun
+    return _remember(source, (*ops, _STEP, code, value, *image._size), image._size, image.info)
+
+
+def _watch_colors() -> None:
+    """Has changes of colours be remembered."""
+    for code, kind in enumerate((ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color, ImageEnhance.Sharpness)):
+        _watch_enhancer(kind, code)
+    for code, name in ((_EQUALIZE, "equalize"), (_AUTOCONTRAST, "autocontrast"), (_INVERT, "invert")):
+        _watch_operation(name, code)
+
+    posterize, solarize = ImageOps.posterize, ImageOps.solarize
+
+    def posterized(image: Any, bits: Any) -> Any:
+        made = _stepped(image, _POSTERIZE, bits) if type(bits) is int and 1 <= bits <= 8 else None
+        return posterize(image, bits) if made is None else made
+
+    def solarized(image: Any, threshold: Any = 128) -> Any:
+        made = _stepped(image, _SOLARIZE, threshold) if type(threshold) in (int, float) else None
+        return solarize(image, threshold) if made is None else made
+
+    _replace(ImageOps, "posterize", posterized)
+    _replace(ImageOps, "solarize", solarized)
+
+
+def _watch_enhancer(kind: Any, code: int) -> None:
+    begin, enhance = kind.__init__, kind.enhance
+
+    def begun(self: Any, image: Any) -> None:
+        if type(image) is _Remembered and _state.colors:
+            self.image = image
+        else:
+            begin(self, image)
+
+    def missing(self: Any, name: str) -> Any:
+        # What Pillow's constructor would have made of the image.
+        if name.startswith("__") or "image" not in self.__dict__ or "degenerate" in self.__dict__:
+            raise AttributeError(name)
+        begin(self, self.__dict__["image"])
+        return getattr(self, name)
+
+    def enhanced(self: Any, factor: Any) -> Any:
+        made = None
+        if "degenerate" not in self.__dict__ and type(factor) in (int, float) and 0 <= factor <= 1e6:
+            made = _stepped(self.image, code, factor)
+        return enhance(self, factor) if made is None else made
+
+    for name, function in (("__init__", begun), ("__getattr__", missing), ("enhance", enhanced)):
+        _replace(kind, name, function)
+
+
+def _watch_operation(name: str, code: int) -> None:
+    operation = getattr(ImageOps, name)
+
+    def watched(image: Any, *args: Any, **kwargs: Any) -> Any:
+        made = None if args or kwargs else _stepped(image, code)
+        return operation(image, *args, **kwargs) if made is None else made
+
+    _replace(ImageOps, name, watched)
+
+
+def _watch_torchvision() -> None:
+    """Has torchvision's conversions to tensors take what is made here without a Pillow image between."""
+    try:
+        import torch
+        from torchvision.transforms import _functional_pil, functional
+    except ImportError:
+        # It is being imported, or broken.
+        return
+    _state.torchvision = True
+    to_tensor, normalize = functional.to_tensor, functional.normalize
+    adjust_hue, to_grayscale = _functional_pil.adjust_hue, _functional_pil.to_grayscale
+
+    def tensor_of(pic: Any) -> Any:
+        if type(pic) is _Remembered and torch.get_default_dtype() is torch.float32:
+            begun = pic._begin()
+            if begun is not None and "_bytes" not in pic.__dict__ and not _due():
+                width, height = pic._size
+                out = torch.empty((3, height, width))
+                source, ops = begun
+                try:
+                    source.floats_to(ops, _LARGER_FIRST, out.data_ptr(), out.numel())
+                    _state.made += 1
+                    return out
+                except ValueError as error:
+                    _fall_back(str(error))
+        return to_tensor(pic)
+
+    def normalized(tensor: Any, mean: Any, std: Any, inplace: Any = False) -> Any:
+        if (
+            type(tensor) is torch.Tensor and not inplace and tensor.dtype is torch.float32 and tensor.ndim == 3
+            and tensor.is_cpu and tensor.shape[0] == 3 and tensor.is_contiguous() and not tensor.requires_grad
+            and tensor.numel() > 0 and type(mean) in (list, tuple) and type(std) in (list, tuple) and len(mean) == len(std) == 3
+        ):  # fmt: skip
+            try:
+                mean3, std3 = [float(value) for value in mean], [float(value) for value in std]
+                if all(struct.unpack("3f", struct.pack("3f", *std3))):
+                    out = torch.empty_like(tensor)
+                    normalize_to(tensor.data_ptr(), out.data_ptr(), tensor.numel(), (mean3, std3))
+                    return out
+            except (TypeError, ValueError, struct.error, OverflowError):
+                pass
+        return normalize(tensor, mean, std, inplace)
+
+    def hued(img: Any, hue_factor: Any) -> Any:
+        made = _stepped(img, _HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
+        return adjust_hue(img, hue_factor) if made is None else made
+
+    def grey(img: Any, num_output_channels: Any) -> Any:
+        made = _stepped(img, _GRAY) if num_output_channels == 3 else None
+        return to_grayscale(img, num_output_channels) if made is None else made
+
+    _replace(functional, "to_tensor", tensor_of)
+    _replace(functional, "normalize", normalized)
+    _replace(_functional_pil, "adjust_hue", hued)
+    _replace(_functional_pil, "to_grayscale", grey)
+
+
+def _due() -> bool:
+    """Whether the next image is compared with Pillow's."""
+    return bool(_state.every) and _state.made % _state.every == 0
+
+
+# Installation.
+
+
+def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
+    """Has Pillow open JPEGs here, from now on and in processes that are forked later. Importing this module does it, too.
+
+    Args:
+        every: Compares every so many images with Pillow's; 0 for none. By default what `STOKEHOLD_PILLOW` says.
+        folder: Where every process leaves its :func:`counts`, as `images-PID.json`.
+
+    Returns:
+        Whether it is installed. It is not where `STOKEHOLD_PILLOW=off`, and where the installed Pillow decodes other pixels or
+        keeps its images in another way; then a warning says what differs.
+    """
+    setting = os.environ.get("STOKEHOLD_PILLOW", "")
+    if setting == "off":
+        return False
+    if every is None:
+        every = _every(setting)
+    _state.every = every
+    _state.folder = folder
+    if _state.factory is not None:
+        return True
+    if "JPEG" not in Image.OPEN:
+        Image.preinit()
+    if "JPEG" not in Image.OPEN:
+        return _not_installed("this Pillow opens no JPEGs")
+    factory, accept = Image.OPEN["JPEG"]
+    if factory is not JpegImagePlugin.jpeg_factory:
+        return _not_installed(f"another plugin opens JPEGs here: {factory!r}")
+    try:
+        differs = _differences()
+    except Exception as error:
+        differs = f"{type(error).__name__}: {error}"
+    if differs:
+        return _not_installed(differs)
+    _state.clear()
+    _state.factory = factory
+    Image.register_open("JPEG", _open, accept)
+    if _state.colors:
+        _watch_colors()
+    _at_fork()
+    return True
+
+
+def uninstall() -> None:
+    """Gives JPEGs and all that was replaced back to Pillow and torchvision. Images that are there stay what they are."""
+    if _state.factory is None:
+        return
+    Image.register_open("JPEG", _state.factory, Image.OPEN["JPEG"][1])
+    _state.factory = None
+    while _state.replaced:
+        owner, name, old = _state.replaced.pop()
+        if old is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, old)
+    _state.torchvision = False
+
+
+def _every(setting: str) -> int:
+    kind, _, number = setting.partition(":")
+    if kind != "check":
+        if setting not in ("", "on", "1"):
+            warnings.warn(f"STOKEHOLD_PILLOW={setting!r}: there are off, on, check and check:N", RuntimeWarning, stacklevel=3)
+        return 0
+    return int(number) if number.isdigit() and int(number) > 0 else 100
+
+
+def _not_installed(why: str) -> bool:
+    warnings.warn(f"stokehold.pillow is not installed, and Pillow {Image.__version__} opens images itself: {why}", RuntimeWarning, stacklevel=3)
+    return False
+
+
+def _differences() -> str:
+    """Compares with the installed Pillow, in 10 ms. Text where it decodes something else; resizes and changes of colours that
+    differ are only left to it."""
+    wide, high = 67, 45
+    ramp = bytes((x * 3 + y * 5 + c * 90 + x * y // 7) % 256 for y in range(high) for x in range(wide) for c in range(3))
+    photo = Image.frombytes("RGB", (wide, high), ramp)
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        (photo, {"quality": 85, "subsampling": 2}),
+        (photo, {"quality": 95, "subsampling": 0, "progressive": True}),
+        (photo.convert("L"), {"quality": 60}),
+        (photo.convert("CMYK"), {"quality": 80}),
+    ]
+    sources = []
+    for image, options in kinds:
+        file = io.BytesIO()
+        image.save(file, "JPEG", **options)
+        source = Jpeg(file.getvalue())
+        expected = _by_pillow(source, ())
+        if source.rgb((), _LARGER_FIRST) != expected.tobytes():
+            return f"it decodes other pixels ({image.mode}, {options})"
+        core = Image.core.map_buffer(source.rgbx((), _LARGER_FIRST), expected.size, "raw", 0, ("RGB", 0, 1))
+        if expected._new(core).tobytes() != expected.tobytes():
+            return "it keeps pixels in another way"
+        sources.append(source)
+    source = sources[0]
+
+    def same(*ops: float) -> bool:
+        return source.rgb(ops, _LARGER_FIRST) == _by_pillow(source, ops).tobytes()
+
+    moves = [(_CROP, -5, 7, 40, 50), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
+    if not all(same(*move) for move in moves):
+        return "it crops or turns otherwise"
+    shapes = [(0, 0, wide, high, 33, 20), (0, 0, wide, high, 90, 101), (10.25, 3.5, 60.125, 41, 64, 5), (20, 0, 30, high, 10, 9)]
+    _state.resizes = all(same(_RESIZE, kind, *shape) for kind in range(6) for shape in shapes)
+    values: dict[int, tuple[float, ...]] = {_POSTERIZE: (1, 5), _SOLARIZE: (100.5,), _EQUALIZE: (0,), _AUTOCONTRAST: (0,), _INVERT: (0,)}
+    values.update({code: (0, 0.4, 1, 1.7) for code in (_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS)})
+    _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
+    left = [name for name, equal in (("resizes", _state.resizes), ("changes of colours", _state.colors)) if not equal]
+    if left:
+        warnings.warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {Image.__version__}, whose pixels differ", RuntimeWarning, stacklevel=4)
+    return ""
+
+
+@functools.lru_cache(maxsize=1)
+def _at_fork() -> None:
+    """Has images get their pixels before a fork: in the child, everyone who uses one would make them again."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_make_all, after_in_child=_begin_process)
+
+
+def _make_all() -> None:
+    for _ in range(3):
+        try:
+            images = list(_pending.values())
+            break
+        except RuntimeError:
+            # Another thread remembers one.
+            continue
+    else:
+        return
+    for image in images:
+        try:
+            getattr(image, _PIXELS)
+        except Exception:
+            # A damaged file: whoever uses the image is told.
+            pass
+
+
+def _begin_process() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _state.clear()
+    if _state.folder is not None and "multiprocessing.util" in sys.modules:
+        # A worker of multiprocessing runs no functions of atexit.
+        from multiprocessing import util
+
+        util.register_after_fork(_state, lambda _: util.Finalize(None, write_counts, exitpriority=100))
+
+
+def write_counts() -> None:
+    """Leaves this process's :func:`counts` in the folder that :func:`install` was given."""
+    if _state.folder is None or not _state.opened:
+        return
+    import json
+
+    path = os.path.join(_state.folder, f"images-{os.getpid()}.json")
+    try:
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(json.dumps(counts()))
+        os.replace(f"{path}.new", path)
+    except OSError:
+        _state.folder = None
+
+
+install()

@@ -1,0 +1,262 @@
+//! JPEGs whose operations are recorded: the compiled half of `stokehold.pillow` and `stokehold.images`.
+
+use std::cell::RefCell;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes};
+use stokehold_jpeg::{Header, Layout};
+use stokehold_objects::Bucket;
+use stokehold_pipeline::Step;
+use stokehold_pipeline::recorded::{self, Filter, Op, PassOrder, Performer, Recorded, Source};
+
+use crate::errors::{DataError, OptionError};
+use crate::memory::room;
+
+thread_local! {
+    static PERFORMER: RefCell<Performer> = RefCell::default();
+}
+
+/// The bytes of a JPEG, and what is known of it.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct Jpeg {
+    bytes: Py<PyBytes>,
+    source: Source,
+}
+
+/// Not for users: whoever calls these has Pillow do what is refused.
+fn refused(why: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(why.to_string())
+}
+
+/// Operations as Python recorded them: a number for each kind, its parameters, and the size that it leads to.
+///
+/// | kind | parameters |
+/// |---|---|
+/// | 1, a crop | left, upper |
+/// | 2, a resize | filter, left, upper, right, lower |
+/// | 3, a transposition | method |
+/// | 4, a step | code, value |
+fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
+    let mut ops = Vec::new();
+    let mut rest = numbers;
+    while let Some((&kind, after)) = rest.split_first() {
+        let count = match kind as u8 {
+            1 | 4 => 2,
+            2 => 5,
+            3 => 1,
+            _ => return None,
+        };
+        let (parameters, after) = after.split_at_checked(count)?;
+        let ([width, height], after) = after.split_first_chunk()?;
+        rest = after;
+        let (width, height) = (*width as u32, *height as u32);
+        let op = match (kind as u8, parameters) {
+            (1, &[x, y]) => Op::Crop {
+                x: x as i64,
+                y: y as i64,
+            },
+            (2, &[filter, left, upper, right, lower]) => {
+                let area = [left, upper, right, lower].map(|edge| edge as f32);
+                let [left, upper, right, lower] = area;
+                let whole = left.fract() == 0.0 && upper.fract() == 0.0;
+                // What Pillow, too, performs as a crop.
+                match whole && right - left == width as f32 && lower - upper == height as f32 {
+                    true => Op::Crop {
+                        x: left as i64,
+                        y: upper as i64,
+                    },
+                    false => Op::Resize {
+                        filter: Filter::try_from(filter as u8).ok()?,
+                        area,
+                    },
+                }
+            }
+            (3, &[method]) => Op::Transpose(method as u8),
+            (4, &[code, value]) => Op::Step(step(code as u8, value)?),
+            _ => return None,
+        };
+        if width == 0 || height == 0 {
+            return None;
+        }
+        ops.push(Recorded { op, width, height });
+    }
+    Some(ops)
+}
+
+/// A change of colours by its code in `stokehold.pillow`.
+fn step(code: u8, value: f64) -> Option<Step> {
+    Some(match code {
+        0 => Step::Brightness { factor: value },
+        1 => Step::Contrast { factor: value },
+        2 => Step::Saturation { factor: value },
+        3 => Step::Sharpness { factor: value },
+        4 => Step::Hue { shift: value },
+        5 => Step::Posterize { bits: value as u32 },
+        6 => Step::Solarize { threshold: value },
+        7 => Step::Equalize,
+        8 => Step::AutoContrast,
+        9 => Step::Invert,
+        10 => Step::Grayscale,
+        _ => return None,
+    })
+}
+
+type Normalize = ([f32; 3], [f32; 3]);
+
+impl Jpeg {
+    /// Performs operations into a buffer of their size.
+    fn perform(
+        &self,
+        py: Python<'_>,
+        ops: &[Recorded],
+        larger_first: bool,
+        layout: Layout,
+        out: &mut [u8],
+    ) -> PyResult<()> {
+        let order = match larger_first {
+            true => PassOrder::LargerFirst,
+            false => PassOrder::AcrossFirst,
+        };
+        let bytes = self.bytes.as_bytes(py);
+        py.detach(|| {
+            PERFORMER
+                .with_borrow_mut(|performer| self.source.perform(bytes, ops, order, layout, performer, out))
+        })
+        .map_err(refused)
+    }
+
+    fn pixels(&self, ops: &[Recorded]) -> usize {
+        let (width, height) = self.source.size(ops);
+        width as usize * height as usize
+    }
+}
+
+fn operations(numbers: &[f64]) -> PyResult<Vec<Recorded>> {
+    parse(numbers).ok_or_else(|| refused("unknown operations"))
+}
+
+#[pymethods]
+impl Jpeg {
+    /// Refuses what is not decoded here, and a file whose end is missing.
+    #[new]
+    fn new(py: Python<'_>, bytes: Py<PyBytes>) -> PyResult<Self> {
+        let source = Source::new(bytes.as_bytes(py)).map_err(refused)?;
+        Ok(Self { bytes, source })
+    }
+
+    /// Width, height, components in the file (1, 3 or 4) and the orientation that EXIF says (1 to 8).
+    #[getter]
+    fn header(&self) -> (u32, u32, usize, u8) {
+        let header = self.source.header();
+        let components = recorded::components(header);
+        (header.width, header.height, components, header.orientation)
+    }
+
+    /// The same of bytes that have no more than their header.
+    #[staticmethod]
+    fn read_header(bytes: &[u8]) -> PyResult<(u32, u32, usize, u8)> {
+        let header = Header::parse(bytes).map_err(refused)?;
+        let components = recorded::components(&header);
+        Ok((header.width, header.height, components, header.orientation))
+    }
+
+    #[getter]
+    fn data(&self, py: Python<'_>) -> Py<PyBytes> {
+        self.bytes.clone_ref(py)
+    }
+
+    /// Width and height of what the operations make.
+    fn size(&self, numbers: Vec<f64>) -> PyResult<(u32, u32)> {
+        Ok(self.source.size(&operations(&numbers)?))
+    }
+
+    /// RGB, row by row.
+    fn rgb<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: Vec<f64>,
+        larger_first: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let ops = operations(&numbers)?;
+        PyBytes::new_with(py, 3 * self.pixels(&ops), |out| {
+            self.perform(py, &ops, larger_first, Layout::Rgb, out)
+        })
+    }
+
+    /// RGB and a byte without meaning, row by row, as Pillow keeps pixels.
+    fn rgbx<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: Vec<f64>,
+        larger_first: bool,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let ops = operations(&numbers)?;
+        PyByteArray::new_with(py, 4 * self.pixels(&ops), |out| {
+            self.perform(py, &ops, larger_first, Layout::Rgbx, out)
+        })
+    }
+
+    /// RGB, row by row, into memory at an address.
+    fn rgb_to(
+        &self,
+        py: Python<'_>,
+        numbers: Vec<f64>,
+        larger_first: bool,
+        address: usize,
+        count: usize,
+    ) -> PyResult<()> {
+        let ops = operations(&numbers)?;
+        let out = room::<u8>(address, count, 3 * self.pixels(&ops))?;
+        self.perform(py, &ops, larger_first, Layout::Rgb, out)
+    }
+
+    /// Three planes of floats of 0 to 1, normalised where that is asked for, into memory at an address.
+    #[pyo3(signature = (numbers, larger_first, address, count, normalize=None))]
+    fn floats_to(
+        &self,
+        py: Python<'_>,
+        numbers: Vec<f64>,
+        larger_first: bool,
+        address: usize,
+        count: usize,
+        normalize: Option<Normalize>,
+    ) -> PyResult<()> {
+        let ops = operations(&numbers)?;
+        let pixels = self.pixels(&ops);
+        let out = room::<f32>(address, count, 3 * pixels)?;
+        let mut whole = vec![0; 4 * pixels];
+        self.perform(py, &ops, larger_first, Layout::Rgbx, &mut whole)?;
+        py.detach(|| recorded::to_floats(whole.as_chunks().0, normalize, out));
+        Ok(())
+    }
+}
+
+/// `(from - mean) / std` of three planes of floats, from one address to another.
+#[pyfunction]
+pub(crate) fn normalize_to(
+    py: Python<'_>,
+    from: usize,
+    address: usize,
+    count: usize,
+    normalize: Normalize,
+) -> PyResult<()> {
+    let from: &[f32] = room(from, count, count)?;
+    let out = room::<f32>(address, count, count)?;
+    py.detach(|| recorded::normalize(from, normalize, out));
+    Ok(())
+}
+
+/// The bytes of an object, by its address.
+#[pyfunction]
+pub(crate) fn fetch<'py>(py: Python<'py>, address: &str) -> PyResult<Bound<'py, PyBytes>> {
+    let Some((place, key)) = address.rsplit_once('/').filter(|(_, key)| !key.is_empty()) else {
+        return Err(OptionError::new_err(format!(
+            "{address}: give the address of one object"
+        )));
+    };
+    let mut bytes = Vec::new();
+    py.detach(|| Bucket::open(place)?.fetch(key, &mut bytes))
+        .map_err(|error| DataError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &bytes))
+}
