@@ -15,6 +15,7 @@
 * :class:`Loader` is what replaces a DataLoader.
 * :mod:`stokehold.transforms` are the operations, with torchvision's names; ``from_torchvision`` converts a Compose.
 * :mod:`stokehold.torch` has ``ImageFolder`` and ``DataLoader`` with PyTorch's signatures, for scripts that exist.
+* :func:`decode` and :func:`decode_batch` decode images, to the bit as Pillow does; :mod:`stokehold.pillow` makes Pillow itself faster.
 * :func:`profile`, :func:`step` and :func:`wrap` show what a training loop waits for, with any loader.
 * :func:`advise` says what would make a run of ``stokehold train`` faster; ``python -m stokehold`` is the command line.
 * :mod:`stokehold.errors` are the exceptions.
@@ -26,6 +27,7 @@ from stokehold._loader import Loader
 from stokehold._profile import Recording, profile, step, wrap
 from stokehold._stokehold import __version__
 from stokehold.errors import BadImageWarning, DataError, OptionError, StokeholdError, UsageError
+from stokehold.images import decode, decode_batch
 
 __all__ = [
     "Advice",
@@ -39,6 +41,8 @@ __all__ = [
     "UsageError",
     "__version__",
     "advise",
+    "decode",
+    "decode_batch",
     "errors",
     "profile",
     "step",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from stokehold._stokehold import Jpeg, fetch
@@ -125,6 +124,8 @@ def decode_batch(data: Any, *, threads: Optional[int] = None, out: Any = None, *
         except (DataError, OptionError) as error:
             raise type(error)(f"image {number}: {error}") from None
 
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads or _cores()) as pool:
         made = list(pool.map(one, range(len(data))))
     if out is not None:
@@ -185,7 +186,11 @@ def _read(data: Any) -> tuple[bytes, str]:
         except OSError as error:
             raise DataError(f"{os.fsdecode(path)}: {error.strerror or error}") from None
     if hasattr(data, "read"):
-        content = data.read()
+        try:
+            # Text would be decoded first.
+            content = "" if isinstance(data, io.TextIOBase) else data.read()
+        except OSError as error:
+            raise DataError(f"{getattr(data, 'name', 'the image')}: {error.strerror or error}") from None
         if not isinstance(content, bytes):
             raise OptionError(f"{data!r} gives {type(content).__name__} instead of bytes; open it in mode 'rb'")
         return content, str(getattr(data, "name", "the image"))
@@ -282,7 +287,7 @@ def _of_pillow(content: bytes, name: str, region: Any, size: Any, resample: str,
         if channels != "unchanged":
             image = image.convert(channels)
         if region is not None:
-            image = image.crop(_checked(region, *image.size, name))
+            image = image.crop(_checked(region, image.width, image.height, name))
         if size is not None:
             image = image.resize((int(size[0]), int(size[1])), _FILTERS.index(resample))
         return numpy.array(image)

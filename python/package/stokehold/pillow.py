@@ -44,7 +44,9 @@ _BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALI
 
 _Plain = Image.Image
 _PlainFile = JpegImagePlugin.JpegImageFile
-_VERSION = tuple(int(number) for number in Image.__version__.split(".")[:2] if number.isdigit())
+#: Not in Pillow's types.
+_pillow: Any = Image
+_VERSION = tuple(int(number) for number in _pillow.__version__.split(".")[:2] if number.isdigit())
 #: Pillow 13 resizes columns first where an image loses more rows.
 _LARGER_FIRST = _VERSION >= (13, 0)
 #: Where an image keeps its pixels: `_im` behind a property since Pillow 11.1, `im` before.
@@ -115,7 +117,7 @@ def _step(image: Any, code: int, value: float) -> Any:
         return ImageOps.posterize(image, int(value))
     if code == _SOLARIZE:
         return ImageOps.solarize(image, value)  # type: ignore[arg-type]
-    function = {_EQUALIZE: ImageOps.equalize, _AUTOCONTRAST: ImageOps.autocontrast, _INVERT: ImageOps.invert}.get(code)
+    function: Any = {_EQUALIZE: ImageOps.equalize, _AUTOCONTRAST: ImageOps.autocontrast, _INVERT: ImageOps.invert}.get(code)
     if function is not None:
         return function(image)
     from torchvision.transforms import _functional_pil
@@ -125,7 +127,7 @@ def _step(image: Any, code: int, value: float) -> Any:
 
 def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
     """What Pillow makes of it, or its exception."""
-    image = _PlainFile(io.BytesIO(source.data)).convert("RGB")
+    image: Any = _PlainFile(io.BytesIO(source.data)).convert("RGB")
     at = 0
     while at < len(ops):
         kind = ops[at]
@@ -183,7 +185,7 @@ def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int]) -> Any:
     if not isinstance(pixels, bytearray):
         return pixels
     # Pillow maps the buffer: no copy. It is writable, so the image can be changed as any.
-    return Image.core.map_buffer(pixels, size, "raw", 0, ("RGB", 0, 1))
+    return _pillow.core.map_buffer(pixels, size, "raw", 0, ("RGB", 0, 1))
 
 
 class _Access:
@@ -193,10 +195,12 @@ class _Access:
         self._image = image
 
     def __getitem__(self, at: Any) -> Any:
-        return _Plain.load(self._image)[at]
+        access: Any = _Plain.load(self._image)
+        return access[at]
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        _Plain.load(self._image)[at] = value
+        access: Any = _Plain.load(self._image)
+        access[at] = value
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_Plain.load(self._image), name)
@@ -211,7 +215,7 @@ def _copied(info: dict[Any, Any]) -> dict[Any, Any]:
     return info.copy()
 
 
-def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any]) -> _Remembered:
+def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any]) -> Any:
     new: Any = object.__new__(_Remembered)
     new.__dict__.update(_TEMPLATE, _source=source, _ops=ops, _mode="RGB", _size=size, info=_copied(info))
     _pending[id(new)] = new
@@ -221,15 +225,16 @@ def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info:
 class _Remembering:
     """The methods that only remember. `_begin` gives a source and the operations so far, or None."""
 
-    def copy(self) -> Any:
+    def copy(self: Any) -> Any:
         begun = self._begin()
         if begun is None:
             return _Plain.copy(self)
-        return _remember(*begun, self._size, self.info)
+        source, ops = begun
+        return _remember(source, ops, self._size, self.info)
 
     __copy__ = copy
 
-    def crop(self, box: Any = None) -> Any:
+    def crop(self: Any, box: Any = None) -> Any:
         if box is None or type(box) is tuple and box == (0, 0, *self._size):
             return self.copy()
         try:
@@ -248,7 +253,7 @@ class _Remembering:
         source, ops = begun
         return _remember(source, (*ops, _CROP, x0, y0, width, height), (width, height), self.info)
 
-    def resize(self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
+    def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         wide, high = self._size
         area = (0, 0, wide, high) if box is None else box
         kind = 3 if resample is None else resample
@@ -273,7 +278,7 @@ class _Remembering:
         source, ops = begun
         return _remember(source, (*ops, _RESIZE, int(kind), *area, width, height), (width, height), self.info)
 
-    def transpose(self, method: Any) -> Any:
+    def transpose(self: Any, method: Any) -> Any:
         begun = self._begin() if method in range(7) else None
         if begun is None:
             return _Plain.transpose(self, method)
@@ -281,44 +286,48 @@ class _Remembering:
         source, ops = begun
         return _remember(source, (*ops, _TRANSPOSE, int(method), *size), size, self.info)
 
-    def convert(self, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def convert(self: Any, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
         if matrix is None and not args and not kwargs and (mode is None or mode == "RGB"):
             begun = self._begin(mode == "RGB")
             if begun is not None:
-                return _remember(*begun, self._size, self.info)
+                source, ops = begun
+                return _remember(source, ops, self._size, self.info)
         return _Plain.convert(self, mode, matrix, *args, **kwargs)
 
-    def tobytes(self, encoder_name: str = "raw", *args: Any) -> bytes:
+    def tobytes(self: Any, encoder_name: str = "raw", *args: Any) -> Any:
         if encoder_name == "raw" and (not args or args == ("RGB",)):
             begun = self._begin()
             if begun is not None:
                 known = self.__dict__.get("_bytes")
                 if known is None:
-                    known = _made(*begun, begun[0].rgb, True)
+                    source, ops = begun
+                    known = _made(source, ops, source.rgb, True)
                     if known is None:
                         return _Plain.tobytes(self, encoder_name, *args)
                     self.__dict__["_bytes"] = known
                 return known
         return _Plain.tobytes(self, encoder_name, *args)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
         self.load()
         getattr(self, _PIXELS)
-        return type(self).__reduce_ex__(self, protocol)
+        # Its class has become Pillow's.
+        kind: Any = type(self)
+        return kind.__reduce_ex__(self, protocol)
 
 
 class _Remembered(_Remembering, _Plain):
     """An image without pixels. To everybody it is an `Image.Image`, and it is one as soon as it has pixels."""
 
-    def _begin(self, rgb: bool = True) -> Any:
+    def _begin(self: Any, rgb: bool = True) -> Any:
         own = self.__dict__
         source = own.get("_source")
         return None if source is None else (source, own["_ops"])
 
-    def load(self) -> Any:
+    def load(self: Any) -> Any:
         return _Access(self) if "_source" in self.__dict__ else _Plain.load(self)
 
-    def _become(self, pixels: Any = None, wanted: bool = True) -> None:
+    def _become(self: Any, pixels: Any = None, wanted: bool = True) -> None:
         own = self.__dict__
         if wanted:
             source, ops = own.get("_source"), own.get("_ops")
@@ -335,13 +344,13 @@ class _Remembered(_Remembering, _Plain):
             _set_class(self, _Plain)
             _pending.pop(id(self), None)
 
-    __class__ = property(lambda self: _Plain, lambda self, kind: _set_class(self, kind))  # type: ignore[assignment]
+    __class__ = property(lambda self: _Plain, lambda self, kind: _set_class(self, kind))
 
 
 class _Opened(_Remembering, _PlainFile):
     """A JPEG whose header was read."""
 
-    def _begin(self, rgb: Optional[bool] = None) -> Any:
+    def _begin(self: Any, rgb: Optional[bool] = None) -> Any:
         own = self.__dict__
         source = own.get("_source")
         if source is None:
@@ -353,7 +362,7 @@ class _Opened(_Remembering, _PlainFile):
             return None
         return source, ()
 
-    def _read(self) -> bool:
+    def _read(self: Any) -> bool:
         """Reads the file where Pillow would decode it, if it is one that is understood, and closes it as Pillow does."""
         own = self.__dict__
         own["_tried"] = True
@@ -385,19 +394,19 @@ class _Opened(_Remembering, _PlainFile):
         self.fp = None
         return True
 
-    def load(self) -> Any:
+    def load(self: Any) -> Any:
         if self._begin(True) is None:
             self._plain()
             return self.load()
         return _Access(self)
 
-    def _plain(self) -> None:
+    def _plain(self: Any) -> None:
         """Pillow's own class from here on."""
         for name in ("_source", "_tried", "_bytes"):
             self.__dict__.pop(name, None)
         _set_class(self, _PlainFile)
 
-    def _become(self, pixels: Any = None, wanted: bool = True) -> None:
+    def _become(self: Any, pixels: Any = None, wanted: bool = True) -> None:
         own = self.__dict__
         if not wanted:
             # Pillow's constructor puts None here.
@@ -417,14 +426,16 @@ class _Opened(_Remembering, _PlainFile):
         self.readonly = 0
         self._plain()
 
-    def draft(self, mode: Any, size: Any) -> Any:
+    def draft(self: Any, mode: Any, size: Any) -> Any:
         if "_source" not in self.__dict__:
             self.__dict__["_tried"] = True
         return _PlainFile.draft(self, mode, size)
 
-    __class__ = property(  # type: ignore[assignment]
-        lambda self: _PlainFile, lambda self, kind: (self._plain(), _set_class(self, kind))
-    )
+    def _take_class(self: Any, kind: Any) -> None:
+        self._plain()
+        _set_class(self, kind)
+
+    __class__ = property(lambda self: _PlainFile, _take_class)
 
 
 def _pixels_property(become: Callable[..., None]) -> property:
@@ -671,7 +682,7 @@ def _every(setting: str) -> int:
 
 
 def _not_installed(why: str) -> bool:
-    warnings.warn(f"stokehold.pillow is not installed, and Pillow {Image.__version__} opens images itself: {why}", RuntimeWarning, stacklevel=3)
+    warnings.warn(f"stokehold.pillow is not installed, and Pillow {_pillow.__version__} opens images itself: {why}", RuntimeWarning, stacklevel=3)
     return False
 
 
@@ -695,14 +706,14 @@ def _differences() -> str:
         expected = _by_pillow(source, ())
         if source.rgb((), _LARGER_FIRST) != expected.tobytes():
             return f"it decodes other pixels ({image.mode}, {options})"
-        core = Image.core.map_buffer(source.rgbx((), _LARGER_FIRST), expected.size, "raw", 0, ("RGB", 0, 1))
+        core = _pillow.core.map_buffer(source.rgbx((), _LARGER_FIRST), expected.size, "raw", 0, ("RGB", 0, 1))
         if expected._new(core).tobytes() != expected.tobytes():
             return "it keeps pixels in another way"
         sources.append(source)
     source = sources[0]
 
     def same(*ops: float) -> bool:
-        return source.rgb(ops, _LARGER_FIRST) == _by_pillow(source, ops).tobytes()
+        return bool(source.rgb(ops, _LARGER_FIRST) == _by_pillow(source, ops).tobytes())
 
     moves = [(_CROP, -5, 7, 40, 50), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
     if not all(same(*move) for move in moves):
@@ -714,7 +725,7 @@ def _differences() -> str:
     _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
     left = [name for name, equal in (("resizes", _state.resizes), ("changes of colours", _state.colors)) if not equal]
     if left:
-        warnings.warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {Image.__version__}, whose pixels differ", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ", RuntimeWarning, stacklevel=4)
     return ""
 
 

@@ -1,0 +1,159 @@
+"""decode, decode_batch and info against Pillow."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_torch, picture, write_png
+
+from stokehold import DataError, OptionError
+from stokehold.images import ImageInfo, decode, decode_batch, info
+
+PIL = pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
+from PIL import Image, ImageOps  # noqa: E402
+
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+
+
+def jpeg(mode: str = "RGB", orientation: int = 1, **options: Any) -> bytes:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray(picture(3, 9, 13)).resize((130, 90), 3).convert(mode)
+    image.save(file, "JPEG", exif=exif.tobytes(), **options)
+    return file.getvalue()
+
+
+def by_pillow(data: bytes, region: Any = None, size: Any = None, resample: str = "bilinear", channels: str = "RGB", exif: bool = False) -> np.ndarray:
+    image = Image.open(io.BytesIO(data))
+    if exif:
+        image = ImageOps.exif_transpose(image)
+    if channels != "unchanged":
+        image = image.convert(channels)
+    if region is not None:
+        image = image.crop(region)
+    if size is not None:
+        image = image.resize(size, FILTERS.index(resample))
+    return np.array(image)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("channels", ["RGB", "L", "unchanged"])
+def test_pixels_are_pillows(mode: str, channels: str) -> None:
+    for orientation in (1, 3, 6):
+        data = jpeg(mode, orientation)
+        for exif in (False, True):
+            for region in (None, (3, 5, 80, 60)):
+                for size, resample in ((None, "bilinear"), *(((40, 33), name) for name in FILTERS)):
+                    asked: dict[str, Any] = {"region": region, "size": size, "resample": resample, "channels": channels, "exif": exif}
+                    made = decode(data, **asked)
+                    expected = by_pillow(data, **asked)
+                    assert made.dtype == np.uint8 and made.shape == expected.shape, asked
+                    assert np.array_equal(made, expected), asked
+
+
+def test_layouts_and_types() -> None:
+    data = jpeg()
+    pixels = by_pillow(data, size=(20, 30))
+    for layout, expected in (("HWC", pixels), ("CHW", pixels.transpose(2, 0, 1))):
+        assert np.array_equal(decode(data, size=(20, 30), layout=layout), expected)
+        floats = decode(data, size=(20, 30), layout=layout, dtype="float32")
+        assert floats.dtype == np.float32 and np.array_equal(floats, expected.astype(np.float32) / np.float32(255))
+    assert decode(data, channels="L").shape == (90, 130)
+    assert decode(data, channels="L", layout="CHW").shape == (1, 90, 130)
+
+
+def test_where_images_come_from(tmp_path: Path) -> None:
+    data = jpeg()
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(data)
+    expected = by_pillow(data)
+    with path.open("rb") as file:
+        for source in (data, bytearray(data), memoryview(data), str(path), path, io.BytesIO(data), file, np.frombuffer(data, np.uint8)):
+            assert np.array_equal(decode(source), expected), type(source)
+    with path.open() as text, pytest.raises(OptionError, match="mode 'rb'"):
+        decode(text)
+
+
+def test_out_is_filled() -> None:
+    data = jpeg()
+    out = np.zeros((90, 130, 3), np.uint8)
+    assert decode(data, out=out) is out
+    assert np.array_equal(out, by_pillow(data))
+    with pytest.raises(OptionError, match=r"out is uint8 \(90, 130, 3\), and the image float32 \(3, 90, 130\)"):
+        decode(data, layout="CHW", dtype="float32", out=out)
+
+
+@needs_torch
+def test_tensors() -> None:
+    import torch
+    from torchvision.transforms.functional import to_tensor
+
+    data = jpeg()
+    out = torch.zeros(3, 90, 130)
+    assert decode(data, layout="CHW", dtype="float32", out=out) is out
+    assert torch.equal(out, to_tensor(Image.open(io.BytesIO(data))))
+
+
+def test_other_formats_are_pillows(tmp_path: Path) -> None:
+    write_png(tmp_path / "picture.png", picture(1))
+    assert np.array_equal(decode(tmp_path / "picture.png"), picture(1))
+    assert np.array_equal(decode(tmp_path / "picture.png", region=(2, 3, 10, 12), size=(5, 6)), by_pillow((tmp_path / "picture.png").read_bytes(), (2, 3, 10, 12), (5, 6)))
+    assert info(tmp_path / "picture.png") == ImageInfo("PNG", 24, 20, 3, 1)
+    file = io.BytesIO()
+    Image.fromarray(np.arange(600, dtype=np.uint16).reshape(20, 30)).save(file, "PNG")
+    assert decode(file.getvalue(), channels="unchanged").max() == 599
+
+
+def test_a_batch() -> None:
+    data = [jpeg(quality=quality) for quality in (30, 60, 90)]
+    expected = np.stack([by_pillow(one, size=(20, 30)) for one in data])
+    for threads in (None, 1, 3):
+        assert np.array_equal(decode_batch(data, size=(20, 30), threads=threads), expected)
+    made = decode_batch(data)
+    assert isinstance(made, list) and np.array_equal(made[1], by_pillow(data[1]))
+    out = np.zeros((3, 30, 20, 3), np.uint8)
+    assert decode_batch(data, size=(20, 30), out=out) is out and np.array_equal(out, expected)
+    assert decode_batch([]) == []
+    with pytest.raises(DataError, match="image 1: the image: "):
+        decode_batch([data[0], data[1][:400], data[2]])
+
+
+def test_headers(tmp_path: Path) -> None:
+    assert info(jpeg("L", 6)) == ImageInfo("JPEG", 130, 90, 1, 6)
+    assert info(jpeg("CMYK")[:1000]) == ImageInfo("JPEG", 130, 90, 4, 1), "the header is enough"
+    with pytest.raises(DataError, match="no-such.jpg: No such file"):
+        info(tmp_path / "no-such.jpg")
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"resample": "cubic", "channels": "BGR"}, "resample='cubic': there are .*; channels='BGR': there are"),
+        ({"layout": "NHWC", "dtype": "float16"}, "layout='NHWC'.*; dtype='float16'"),
+        ({"region": (0, 0, 131, 90)}, "not within the image of 130x90"),
+        ({"region": (5, 5, 5, 9)}, "is empty"),
+        ({"region": (0.5, 0, 10, 10)}, "whole pixels"),
+        ({"size": (0, 10)}, "each at least 1"),
+        ({"size": (10,)}, "give width and height"),
+        ({"size": (1 << 20, 1 << 20)}, "pixels"),
+    ],
+)
+def test_wrong_arguments_are_named_together(asked: dict[str, Any], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        decode(jpeg(), **asked)
+
+
+def test_what_is_no_image() -> None:
+    for data in (b"", b"\xff\xd8", b"GIF", jpeg()[:300], b"<html>"):
+        with pytest.raises(DataError):
+            decode(data)
+    with pytest.raises(OptionError, match="int is no image"):
+        decode(5)
+    with pytest.raises(OptionError, match="threads=0"):
+        decode_batch([], threads=0)
+    with pytest.raises(DataError):
+        decode("file:///no/such/place/photo.jpg")

@@ -1,0 +1,588 @@
+"""stokehold.pillow against the installed Pillow: pixels to the bit, behaviour, exceptions."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_torch
+
+PIL = pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
+
+from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFile, ImageFilter, ImageOps, ImageStat  # noqa: E402
+
+import stokehold.pillow as ours  # noqa: E402
+
+NEWER = tuple(int(number) for number in Image.__version__.split(".")[:2]) >= (9, 1)
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    assert ours.install(0)
+    yield
+    ours.uninstall()
+
+
+def photo(seed: int = 1, width: int = 150, height: int = 110, mode: str = "RGB", **options: Any) -> bytes:
+    """A JPEG of smooth shapes and some noise."""
+    draws = np.random.default_rng(seed)
+    coarse = draws.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize((width, height), 3)
+    noisy = np.asarray(image).astype(int) + draws.integers(-12, 13, (height, width, 3))
+    file = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).convert(mode).save(file, "JPEG", **{"quality": 88, **options})
+    return file.getvalue()
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"subsampling": 0},
+    {"subsampling": 1, "progressive": True},
+    {"mode": "L"},
+    {"mode": "CMYK"},
+    {"quality": 20, "restart_marker_blocks": 4},
+]
+PHOTO = photo()
+
+
+def rgb(data: bytes = PHOTO) -> Any:
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def plainly(value: Any) -> Any:
+    """A result in a form that can be compared."""
+    if isinstance(value, Image.Image):
+        return value.__class__.__name__, value.mode, value.size, value.tobytes(), sorted(map(repr, value.info))
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, (list, tuple)):
+        return [plainly(one) for one in value]
+    return value
+
+
+def outcome(function: Callable[[], Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return plainly(function())
+    except Exception as error:
+        return type(error), re.sub("0x[0-9a-f]+", "0x", str(error).replace("\n", " ")[:200])
+
+
+def both(function: Callable[[], Any]) -> tuple[Any, Any]:
+    """What a function gives without and with this module."""
+    ours.uninstall()
+    expected = outcome(function)
+    assert ours.install(0)
+    return expected, outcome(function)
+
+
+# Pixels.
+
+
+def drawn_chain(draws: random.Random, width: int, height: int) -> list[tuple[str, tuple[Any, ...]]]:
+    """Operations that scripts use, with boxes inside and outside."""
+    chain: list[tuple[str, tuple[Any, ...]]] = []
+    for _ in range(draws.randint(0, 5)):
+        kind = draws.choice(("crop", "crop", "resize", "resize", "transpose", "copy", "enhance", "operation"))
+        if kind == "crop":
+            x0, y0 = draws.randint(-20, width), draws.randint(-20, height)
+            box: tuple[Any, ...] = (x0, y0, x0 + draws.randint(1, width + 20), y0 + draws.randint(1, height + 20))
+            if draws.random() < 0.2:
+                box = tuple(edge + draws.random() for edge in box)
+            chain.append((kind, box))
+            left, upper, right, lower = (int(round(edge)) for edge in box)
+            width, height = right - left, lower - upper
+        elif kind == "resize":
+            size = draws.choice((1, 3, 20, 97, 224, 300)), draws.choice((1, 2, 31, 97, 224))
+            area = None
+            if draws.random() < 0.4:
+                left, upper = draws.uniform(0, width * 0.9), draws.uniform(0, height * 0.9)
+                area = left, upper, draws.uniform(left + 0.01, width), draws.uniform(upper + 0.01, height)
+            chain.append((kind, (size, draws.randrange(6), area)))
+            width, height = size
+        elif kind == "transpose":
+            method = draws.randrange(7)
+            chain.append((kind, (method,)))
+            if method not in (0, 1, 3):
+                width, height = height, width
+        elif kind == "enhance":
+            chain.append((kind, (draws.choice(("Brightness", "Contrast", "Color", "Sharpness")), draws.choice((0, 0.5, 1, draws.uniform(0, 2))))))
+        elif kind == "operation":
+            name = draws.choice(("posterize", "solarize", "equalize", "autocontrast", "invert"))
+            values = {"posterize": (draws.randint(1, 8),), "solarize": (draws.randint(0, 256),)}
+            chain.append((kind, (name, *values.get(name, ()))))
+        else:
+            chain.append((kind, ()))
+    return chain
+
+
+def performed(image: Any, chain: list[tuple[str, tuple[Any, ...]]]) -> Any:
+    for kind, parameters in chain:
+        if kind == "crop":
+            image = image.crop(parameters)
+        elif kind == "enhance":
+            image = getattr(ImageEnhance, parameters[0])(image).enhance(parameters[1])
+        elif kind == "operation":
+            image = getattr(ImageOps, parameters[0])(image, *parameters[1:])
+        else:
+            image = getattr(image, kind)(*parameters)
+    return image
+
+
+def looked_at(image: Any, how: int) -> bytes:
+    """Pixels, by one of the ways that there are."""
+    if how == 0:
+        return np.asarray(image).tobytes()
+    if how == 1:
+        image.load()
+        image.getpixel((0, 0))
+    elif how == 2:
+        return bytes(image.tobytes())
+    else:
+        image = image.copy()
+        image.putpixel((0, 0), image.getpixel((0, 0)))
+    return bytes(image.tobytes())
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)))
+def test_a_chain_gives_pillows_pixels(kind: int) -> None:
+    draws = random.Random(kind)
+    data = photo(kind, draws.randint(40, 200), draws.randint(40, 200), **KINDS[kind])
+    remembered = 0
+    for _ in range(60):
+        with Image.open(io.BytesIO(data)) as header:
+            chain, how = drawn_chain(draws, *header.size), draws.randrange(4)
+
+        def run(chain: Any = chain, how: int = how) -> Any:
+            image = performed(rgb(data), chain)
+            nonlocal remembered
+            remembered += type(image).__name__ == "_Remembered"
+            return image.mode, image.size, looked_at(image, how)
+
+        expected, seen = both(run)
+        assert expected == seen, chain
+    assert remembered > 20
+
+
+def test_one_image_has_many_views() -> None:
+    def views() -> Any:
+        image = rgb()
+        first = image.crop((3, 5, 80, 90)).resize((33, 44), 2)
+        second = image.crop((20, 10, 120, 60)).resize((60, 10), 3)
+        return first, second, image, image.resize((5, 5), 1)
+
+    expected, seen = both(views)
+    assert expected == seen
+
+
+def test_pillow_13_and_its_order_of_passes() -> None:
+    """On both sides of the edge between the two orders."""
+    for size in ((140, 91), (140, 90), (140, 89), (150, 10), (60, 109), (149, 108)):
+        expected, seen = both(lambda size=size: rgb().resize(size, 3))
+        assert expected == seen, size
+
+
+# Behaviour.
+
+
+def saved_again() -> Any:
+    kept, cropped = io.BytesIO(), io.BytesIO()
+    Image.open(io.BytesIO(PHOTO)).save(kept, "JPEG", quality="keep")
+    rgb().crop((3, 3, 60, 60)).save(cropped, "PNG")
+    return kept.getvalue(), cropped.getvalue()
+
+
+def with_orientation(orientation: int) -> bytes:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    rgb().save(file, "JPEG", exif=exif.tobytes())
+    return file.getvalue()
+
+
+def changed_behind() -> Any:
+    image = rgb()
+    before = image.crop((0, 0, 50, 50))
+    image.paste((1, 2, 3), (0, 0, 20, 20))
+    return image, before, image.crop((0, 0, 50, 50))
+
+
+def parsed() -> Any:
+    parser = ImageFile.Parser()
+    parser.feed(PHOTO[:300])
+    parser.feed(PHOTO[300:])
+    return parser.close()
+
+
+def described() -> Any:
+    opened = Image.open(io.BytesIO(PHOTO))
+    turned = opened.convert("RGB").transpose(0)
+    names = [sorted(name for name in vars(turned.copy()) if not name.startswith("_") and name != "im")]
+    return names, [
+        (image.__class__.__name__, image.format, image.mode, image.size, image.width, image.getbands(), image.palette, image.readonly)
+        for image in (opened, turned, turned.resize((9, 9)))
+    ]
+
+
+def of_the_file() -> Any:
+    image = Image.open(io.BytesIO(PHOTO))
+    return image.get_format_mimetype(), sorted(image.app), image.quantization, image.layer, image.layers, getattr(image, "n_frames", 1)
+
+
+def used_twice() -> Any:
+    image = Image.open(io.BytesIO(PHOTO))
+    return image.crop((0, 0, 9, 9)), image.resize((8, 8)), image, image.fp is None, image.tile
+
+
+def small(method: str, *arguments: Any) -> Any:
+    image = Image.open(io.BytesIO(PHOTO))
+    getattr(image, method)(*arguments)
+    return image.size, image.mode, image
+
+
+def on_pixels() -> Any:
+    a, b = rgb(), rgb().transpose(1)
+    drawn = rgb()
+    ImageDraw.Draw(drawn).ellipse((3, 3, 50, 50), (1, 2, 3))
+    return (
+        ImageChops.difference(a, b), Image.blend(a, b, 0.3), Image.composite(a, b, a.convert("L")), ImageStat.Stat(a).mean, a.histogram(),
+        a.getextrema(), a.getbbox(), a.split(), a.filter(ImageFilter.BoxBlur(2)), a.point(lambda level: level // 2), drawn,
+        a == rgb(), a == b, a.convert("L"), a.convert("HSV"), a.reduce(2), a.rotate(30), a.rotate(90, expand=True),
+        a.transform((30, 30), Image.AFFINE if not NEWER else Image.Transform.AFFINE, (1, 0.2, 0, 0, 1, 3)), ImageOps.fit(a, (30, 40)),
+        ImageOps.pad(a, (64, 64)), ImageOps.expand(a, 3, (1, 2, 3)), ImageOps.grayscale(a), ImageOps.mirror(a), a.resize((9, 9), reducing_gap=2.0),
+    )  # fmt: skip
+
+
+def written() -> Any:
+    image = rgb()
+    access = image.load()
+    access[3, 4] = (9, 8, 7)
+    return access[3, 4], image.getpixel((3, 4)), image
+
+
+def enhancers() -> Any:
+    image = rgb()
+    contrast, color = ImageEnhance.Contrast(image), ImageEnhance.Color(image)
+    return contrast.degenerate, contrast.enhance(0.4), color.degenerate, color.enhance(-0.5), ImageEnhance.Sharpness(image.convert("L")).enhance(2)
+
+
+def in_a_with_statement() -> Any:
+    with Image.open(io.BytesIO(PHOTO)) as file:
+        image = file.convert("RGB")
+    return image, file.fp is None
+
+
+def closed_between() -> Any:
+    image = Image.open(io.BytesIO(PHOTO))
+    part = image.crop((1, 2, 30, 40))
+    image.close()
+    return part, image.convert("RGB")
+
+
+BEHAVIOURS: dict[str, Callable[[], Any]] = {
+    function.__name__: function
+    for function in (
+        saved_again, changed_behind, parsed, described, of_the_file, used_twice, on_pixels, written, enhancers, in_a_with_statement, closed_between,
+    )  # fmt: skip
+}
+BEHAVIOURS.update(
+    drafted=lambda: small("draft", "L", (50, 50)),
+    thumbnail=lambda: small("thumbnail", (40, 40)),
+    verified=lambda: small("verify"),
+    pickled=lambda: [pickle.loads(pickle.dumps(image)) for image in (rgb().crop((1, 1, 9, 9)), Image.open(io.BytesIO(PHOTO)))],
+    copied=lambda: [copy.copy(rgb()), copy.deepcopy(rgb()), rgb().copy()],
+    turned=lambda: [ImageOps.exif_transpose(Image.open(io.BytesIO(with_orientation(number)))) for number in range(1, 9)],
+    exif=lambda: dict(Image.open(io.BytesIO(with_orientation(6))).getexif()),
+    size_of_zero=lambda: rgb().resize((0, 5)),
+    box_outside=lambda: rgb().resize((5, 5), 2, (0, 0, 9999, 9999)),
+    unknown_filter=lambda: rgb().resize((5, 5), 77),
+    size_in_floats=lambda: rgb().resize((5.5, 5)),  # type: ignore[arg-type]
+    crop_the_wrong_way=lambda: rgb().crop((5, 5, 2, 9)),
+    unknown_method=lambda: rgb().transpose(9),  # type: ignore[arg-type]
+    empty_crop=lambda: rgb().crop((5, 5, 5, 9)).size,
+    sizes_of_numpy=lambda: [rgb().resize(np.array([30, 20])), rgb().resize([30, 20]), rgb().crop(np.array([3, 4, 50, 60]))],  # type: ignore[arg-type]
+    from_the_class=lambda: [Image.Image.resize(rgb(), (20, 20)), Image.Image.crop(Image.open(io.BytesIO(PHOTO)), (1, 1, 5, 5))],
+    arrays=lambda: [np.array(rgb()), np.asarray(rgb().crop((0, 0, 8, 8))), Image.fromarray(np.asarray(rgb())[:, ::-1])],
+    behind_a_prefix=lambda: Image.open(io.BytesIO(PHOTO + b"behind the end")).convert("RGB"),
+    half_a_file=lambda: rgb(PHOTO[: len(PHOTO) // 2]),
+    half_a_file_loaded=lambda: Image.open(io.BytesIO(PHOTO[: len(PHOTO) // 2])).load(),
+    no_image=lambda: rgb(b"\xff\xd8\xff\xe0" + bytes(50)),
+    arithmetic=lambda: rgb(photo(mode="L")).getpixel((3, 3)),
+    of_grey=lambda: [Image.open(io.BytesIO(photo(mode="L"))), Image.open(io.BytesIO(photo(mode="L"))).resize((9, 9))],
+    of_inks=lambda: [Image.open(io.BytesIO(photo(mode="CMYK"))), Image.open(io.BytesIO(photo(mode="CMYK"))).crop((1, 1, 9, 9))],
+)
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_what_scripts_do_is_as_with_pillow(name: str) -> None:
+    expected, seen = both(BEHAVIOURS[name])
+    assert expected == seen
+
+
+def test_an_image_is_an_image() -> None:
+    image = rgb().resize((30, 20))
+    assert isinstance(image, Image.Image)
+    assert image.__class__ is Image.Image
+    assert type(image) is not Image.Image
+    image.getpixel((0, 0))
+    assert type(image) is Image.Image
+
+
+def test_a_cut_file_is_read_where_pillow_is_told_to() -> None:
+    def cut() -> Any:
+        ImageFile.LOAD_TRUNCATED_IMAGES = True
+        try:
+            return rgb(PHOTO[: len(PHOTO) * 2 // 3]).resize((20, 20))
+        finally:
+            ImageFile.LOAD_TRUNCATED_IMAGES = False
+
+    expected, seen = both(cut)
+    assert expected == seen
+    assert isinstance(expected, list) or expected[0] == "Image"
+
+
+def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    expected, seen = both(lambda: Image.open(io.BytesIO(PHOTO)))
+    assert expected == seen
+    assert expected[0] is Image.DecompressionBombError
+
+
+def test_damage_raises_what_pillow_raises() -> None:
+    draws = random.Random(5)
+    for _ in range(150):
+        data = bytearray(PHOTO)
+        for _ in range(draws.randint(1, 4)):
+            data[draws.randrange(2, len(data))] = draws.randrange(256)
+        content = bytes(data[: draws.choice((len(data), draws.randrange(len(data))))])
+
+        # All pixels: damage after the rows of a crop is not seen, as the pixels there are not needed.
+        def run(content: bytes = content) -> Any:
+            return np.asarray(rgb(content))
+
+        expected, seen = both(run)
+        assert expected == seen
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(PHOTO)
+    image = Image.open(path)
+    assert (image.filename, image.fp is None) == (str(path) if not isinstance(image.filename, Path) else path, False)
+    part = image.crop((0, 0, 20, 20))
+    assert image.fp is None, "read and closed, as Pillow does"
+    path.unlink()
+    expected = part.tobytes()
+    path.write_bytes(PHOTO)
+    ours.uninstall()
+    assert Image.open(path).crop((0, 0, 20, 20)).tobytes() == expected
+    file = path.open("rb")
+    ours.install(0)
+    Image.open(file).convert("RGB").resize((5, 5)).load()
+    assert not file.closed, "a file that the script has opened stays open"
+    file.close()
+
+
+# Processes and threads.
+
+
+def test_threads_share_an_image() -> None:
+    for _ in range(20):
+        image = rgb().resize((90, 70), 2)
+        found: list[bytes] = []
+        threads = [threading.Thread(target=lambda image=image: found.append(np.asarray(image.crop((2, 2, 80, 60))).tobytes() + image.copy().tobytes())) for _ in range(4)]
+        threads += [threading.Thread(target=lambda image=image: image.getpixel((0, 0))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(set(found)) == 1 and len(found) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_images_have_pixels_before_a_fork() -> None:
+    """So that not every child makes them again."""
+    image, damaged = rgb().resize((30, 20)), rgb(PHOTO).crop((0, 0, 5, 5))
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=lambda: queue.put((type(image).__name__, image.tobytes(), ours.counts()["made"])))
+    child.start()
+    kind, pixels, made = queue.get()
+    child.join(30)
+    assert child.exitcode == 0
+    assert (kind, made) == ("Image", 0)
+    assert pixels == image.tobytes()
+    assert type(damaged).__name__ == "Image"
+
+
+def test_what_is_not_used_is_not_kept() -> None:
+    images = [rgb().resize((30, 20)) for _ in range(50)]
+    assert len(ours._pending) >= 50
+    del images
+    gc.collect()
+    assert len(ours._pending) == 0
+
+
+# Installation.
+
+
+def test_uninstalling_gives_everything_back() -> None:
+    ours.uninstall()
+    before = (Image.OPEN["JPEG"][0], ImageOps.equalize, ImageEnhance.Contrast.__init__, ImageEnhance.Contrast.enhance, vars(ImageEnhance.Contrast).keys())
+    before = (*before[:-1], set(before[-1]))
+    ours.install(0)
+    remembered = rgb().resize((30, 20))
+    ours.uninstall()
+    after = (Image.OPEN["JPEG"][0], ImageOps.equalize, ImageEnhance.Contrast.__init__, ImageEnhance.Contrast.enhance, set(vars(ImageEnhance.Contrast)))
+    assert before == after
+    assert type(Image.open(io.BytesIO(PHOTO))).__name__ == "JpegImageFile"
+    assert remembered.tobytes() == rgb().resize((30, 20)).tobytes(), "what was remembered stays usable"
+
+
+def test_a_pillow_with_other_pixels_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours.uninstall()
+    real = ours._by_pillow
+    monkeypatch.setattr(ours, "_by_pillow", lambda source, ops: real(source, ops).point(lambda level: level ^ 1))
+    with pytest.warns(RuntimeWarning, match="it decodes other pixels"):
+        assert not ours.install(0)
+    assert type(Image.open(io.BytesIO(PHOTO))).__name__ == "JpegImageFile"
+
+
+def test_a_pillow_with_another_resize_keeps_its_resize(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours.uninstall()
+    monkeypatch.setattr(ours, "_LARGER_FIRST", not ours._LARGER_FIRST)
+    with pytest.warns(RuntimeWarning, match="leaves resizes to Pillow"):
+        assert ours.install(0)
+    assert type(rgb().crop((0, 0, 9, 9))).__name__ == "_Remembered"
+    assert type(rgb().resize((9, 9))).__name__ == "Image"
+
+
+def test_a_difference_is_found_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong pixel: a crop that is remembered a column off."""
+    ours.install(1)
+    assert rgb().crop((0, 0, 9, 9)).tobytes()
+    assert ours.counts()["compared"] > 0
+    image = rgb().crop((0, 0, 9, 9))
+    real = ours._made
+    wrong = {"off": True}
+
+    def made(source: Any, ops: Any, make: Any, packed: bool) -> Any:
+        return real(source, ops, (lambda ops, order: make((ops[0], ops[1] + 1, *ops[2:]), order)) if wrong["off"] else make, packed)
+
+    monkeypatch.setattr(ours, "_made", made)
+    with pytest.warns(RuntimeWarning, match="differs from Pillow's"):
+        pixels = image.tobytes()
+    assert type(Image.open(io.BytesIO(PHOTO))).__name__ == "JpegImageFile"
+    assert pixels == rgb().crop((0, 0, 9, 9)).tobytes(), "the image itself is Pillow's"
+
+
+def run_in(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment})
+
+
+def test_the_environment_decides() -> None:
+    code = "import stokehold.pillow as p; print(p._state.factory is not None, p._state.every)"
+    for setting, expected in (("", "True 0"), ("off", "False 0"), ("check", "True 100"), ("check:7", "True 7")):
+        ran = run_in(code, STOKEHOLD_PILLOW=setting)
+        assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, expected, ""), ran
+    ran = run_in(code, STOKEHOLD_PILLOW="chekc")
+    assert "there are off, on, check and check:N" in ran.stderr
+
+
+def test_another_plugin_of_jpegs_stays() -> None:
+    code = (
+        "from PIL import Image, JpegImagePlugin as J\n"
+        "class Own(J.JpegImageFile): pass\n"
+        "Image.register_open('JPEG', Own, Image.OPEN['JPEG'][1] if 'JPEG' in Image.OPEN else None)\n"
+        "import warnings; warnings.simplefilter('error')\n"
+        "try: import stokehold.pillow\n"
+        "except RuntimeWarning as w: print(w)\n"
+    )
+    ran = run_in(code)
+    assert "another plugin opens JPEGs here" in ran.stdout, ran
+
+
+def test_an_end_of_the_interpreter_with_images() -> None:
+    ran = run_in(
+        "import io, stokehold.pillow\nfrom PIL import Image\n"
+        "b = io.BytesIO(); Image.new('RGB', (50, 40)).save(b, 'JPEG')\n"
+        "kept = [Image.open(b).convert('RGB').resize((9, 9)) for _ in range(3)]\n"
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+# torchvision.
+
+
+@needs_torch
+def test_tensors_are_torchvisions() -> None:
+    import torch
+    from torchvision import transforms as T
+    from torchvision.transforms import functional as F
+    from torchvision.transforms import v2
+
+    data = [photo(number, 180, 140) for number in range(6)]
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    end = [T.ToTensor(), T.Normalize(mean, std)]
+    crop = [T.RandomResizedCrop(64), T.RandomHorizontalFlip()]
+    pipelines: dict[str, Any] = {
+        "crop": T.Compose([*crop, *end]),
+        "middle": T.Compose([T.Resize(70), T.CenterCrop(64), *end]),
+        "jitter": T.Compose([*crop, T.ColorJitter(0.8, 0.8, 0.8, 0.2), T.RandomGrayscale(0.5), *end]),
+        "rand": T.Compose([*crop, T.RandAugment(), *end]),
+        "trivial": T.Compose([*crop, T.TrivialAugmentWide(), T.PILToTensor()]),
+        "auto": T.Compose([*crop, T.AutoAugment(), T.ToTensor(), T.RandomErasing(0.5)]),
+        "blurred": T.Compose([T.RandomRotation(20), T.GaussianBlur(5), T.RandomPerspective(), *end]),
+        "v2": v2.Compose([v2.RandomResizedCrop(64), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]),
+        "v2 first": v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64, antialias=True), v2.ToDtype(torch.float32, scale=True)]),
+        "inplace": T.Compose([T.Resize((32, 48)), T.ToTensor(), T.Normalize(mean, std, inplace=True)]),
+        "numbers": lambda image: [F.to_tensor(image), F.normalize(F.to_tensor(image), 0.5, 0.5), F.normalize(F.to_tensor(image), [0.5], [0.25])],
+        "no division": lambda image: F.normalize(F.to_tensor(image), [0.5] * 3, [0.0, 1.0, 1.0]),
+        "doubles": lambda image: F.normalize(F.to_tensor(image).double(), mean, std),
+    }
+    for name, pipeline in pipelines.items():
+
+        def run(pipeline: Any = pipeline) -> Any:
+            random.seed(3)
+            torch.manual_seed(3)
+            made = [pipeline(rgb(one)) for one in data for _ in range(3)]
+            return [plainly([each.numpy() for each in (one if isinstance(one, list) else [one])]) for one in made]
+
+        expected, seen = both(run)
+        assert expected == seen, name
+
+
+@needs_torch
+def test_a_loader_with_workers_sees_the_same(tmp_path: Path) -> None:
+    import torch
+    from torchvision import datasets
+    from torchvision import transforms as T
+
+    for number in range(12):
+        path = tmp_path / f"class{number % 3}" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(photo(number, 90, 80))
+    transform = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor()])
+
+    def epochs() -> Any:
+        torch.manual_seed(1)
+        loader = torch.utils.data.DataLoader(datasets.ImageFolder(str(tmp_path), transform), 5, shuffle=True, num_workers=2)
+        return [[images.numpy(), labels.numpy()] for _ in range(2) for images, labels in loader]
+
+    expected, seen = both(epochs)
+    assert expected == seen
