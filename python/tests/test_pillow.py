@@ -460,6 +460,8 @@ def test_a_pillow_with_other_pixels_is_left_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ours, "_by_pillow", lambda source, ops: real(source, ops).point(lambda level: level ^ 1))
     with pytest.warns(RuntimeWarning, match="it decodes other pixels"):
         assert not ours.install(0)
+    assert not ours.install(0), "without another warning"
+    ours._state.refused = False
     assert type(Image.open(io.BytesIO(PHOTO))).__name__ == "JpegImageFile"
 
 
@@ -476,6 +478,7 @@ def test_a_difference_is_found_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> N
     """A wrong pixel: a crop that is remembered a column off."""
     ours.install(1)
     assert rgb().crop((0, 0, 9, 9)).tobytes()
+    assert rgb().crop((0, 0, 9, 9)).getpixel((0, 0))
     assert ours.counts()["compared"] > 0
     image = rgb().crop((0, 0, 9, 9))
     real = ours._made

@@ -1,6 +1,6 @@
 """What a PyTorch program does, seen and changed from outside.
 
-Nothing of the program is changed until it imports torch. Then these are wrapped:
+Nothing of the program is changed until it imports torch, or Pillow where images are asked for. Then these are wrapped:
 
 * `DataLoader.__init__`, where the settings ask for other arguments; `DataLoader.__iter__`, to time the start of workers, and to
   hand the loader's images to Stokehold where that is asked for;
@@ -28,8 +28,8 @@ import threading
 import time
 import weakref
 
-#: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `told`, `convert`, `gradients`, `steps` and `seconds`,
-#: each if it is wanted.
+#: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `images`, `told`, `convert`,
+#: `gradients`, `steps` and `seconds`, each if it is wanted.
 SETTINGS = "STOKEHOLD_HOOK"
 #: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
 LOADER = "STOKEHOLD_HOOK_LOADER"
@@ -1236,9 +1236,32 @@ def swapped(loader, facts):
         return None
 
 
+# Images that Stokehold decodes.
+
+#: One image of so many is compared with Pillow's, which tells the time that the others save, too.
+COMPARED = 100
+
+
+def patch_pillow(module):
+    """Has stokehold.pillow open JPEGs: before workers are forked, so that they need not do it each."""
+    if not hook.settings.get("images"):
+        return
+    try:
+        from stokehold import pillow
+
+        why_not = None if pillow.install(COMPARED, hook.settings.get("told")) else "stokehold.pillow is not installed"
+    except Exception as error:
+        why_not = refusal(error)
+    if why_not is None:
+        tell()
+    else:
+        tell(f"images stay Pillow's: {why_not}", True)
+
+
 # The start.
 
 PATCHES = {
+    "PIL.Image": patch_pillow,
     "torch.utils.data.dataloader": patch_dataloader,
     "torch.optim.optimizer": patch_optimizer,
 }

@@ -42,6 +42,9 @@ pub struct Changes {
     /// Stokehold makes the batches of the loaders that it can.
     #[serde(skip_serializing_if = "is_false")]
     pub swap: bool,
+    /// `stokehold.pillow` opens the JPEGs.
+    #[serde(skip_serializing_if = "is_false")]
+    pub images: bool,
     /// The folder in which the processes note whether a change was made, for [`Changes::unmade`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<PathBuf>,
@@ -73,9 +76,17 @@ impl Changes {
                 let first: Vec<&str> = reasons.into_iter().take(3).collect();
                 format!("nothing was changed: {}", first.join("; "))
             }
-            Err(_) if started(folder) => "nothing was changed: the script made no DataLoader".to_owned(),
+            Err(_) if started(folder) => format!("nothing was changed: the script {}", match (self.images, self.of_loaders()) {
+                (true, false) => "opened no JPEG with Pillow",
+                (true, true) => "made no DataLoader, and opened no JPEG with Pillow",
+                _ => "made no DataLoader",
+            }),
             Err(_) => "nothing was changed: the command started no Python that has the hook, which comes by PYTHONPATH".to_owned(),
         })
+    }
+
+    fn of_loaders(&self) -> bool {
+        self.workers.is_some() || self.persistent || self.pin || self.prefetch.is_some() || self.swap
     }
 
     /// Whether the script is ended before its own end.

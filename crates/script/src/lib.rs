@@ -27,10 +27,12 @@
 
 mod facts;
 mod hook;
+mod images;
 mod watched;
 mod workload;
 
 pub use facts::{Fetching, LoaderFacts, Process, Times, read};
+pub use images::Images;
 pub use hook::{Changes, FOLDER, Hook, forbidden, is_python};
 pub use watched::Watched;
 pub use workload::Script;

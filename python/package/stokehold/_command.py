@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,9 @@ def program() -> str:
 
 def _places() -> Iterator[Path]:
     """Where an installer has put it, as it has noted; pip's --target moves it without a note."""
+    # It takes longer to import than the rest of this package.
+    import importlib.metadata
+
     try:
         files = importlib.metadata.files("stokehold") or []
     except importlib.metadata.PackageNotFoundError:

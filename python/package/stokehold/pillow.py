@@ -20,6 +20,7 @@ Pillow's, `check:N` every N-th one. At the first difference the process goes bac
 
 from __future__ import annotations
 
+import atexit
 import functools
 import io
 import os
@@ -54,6 +55,7 @@ _PIXELS = "_im" if "_im" in _Plain().__dict__ else "im"
 _TEMPLATE = {name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, "info")}
 _set_class = object.__dict__["__class__"].__set__
 _lock = threading.Lock()
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _State:
@@ -62,6 +64,8 @@ class _State:
     def __init__(self) -> None:
         #: Pillow's factory of JPEGs, while this module's is in its place.
         self.factory: Optional[Callable[..., Any]] = None
+        #: Whether this Pillow is left alone.
+        self.refused = False
         #: Whether resizes are Pillow's to the bit, so that they are remembered.
         self.resizes = True
         #: Whether changes of colours are.
@@ -101,8 +105,21 @@ def counts() -> dict[str, Any]:
 
 def _fall_back(reason: str) -> None:
     _state.fallen_back += 1
+    if _state.folder is not None:
+        reason = f"{reason} (at {_call_site()})"
     if reason in _state.reasons or len(_state.reasons) < 100:
         _state.reasons[reason] = _state.reasons.get(reason, 0) + 1
+
+
+def _call_site() -> str:
+    """The line of the script that asked: the nearest one outside of installed packages."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(("<", _HERE)) and f"{os.sep}site-packages{os.sep}" not in name and "_stokehold_hook" not in name:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "?"
 
 
 # Pixels.
@@ -147,7 +164,7 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
 
 def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], packed: bool) -> Any:
     """`make` of the operations; None where Pillow has to do it. Now and then the result is compared with Pillow's."""
-    compared = _state.every and _state.made % _state.every == 0
+    compared = _due()
     began = time.thread_time() if compared else 0.0
     try:
         pixels = make(ops, _LARGER_FIRST)
@@ -608,8 +625,8 @@ def _watch_torchvision() -> None:
 
 
 def _due() -> bool:
-    """Whether the next image is compared with Pillow's."""
-    return bool(_state.every) and _state.made % _state.every == 0
+    """Whether the next image is compared with Pillow's. The first ones of a process are slow and tell nothing of its speed."""
+    return bool(_state.every) and _state.made % _state.every == _state.every // 2
 
 
 # Installation.
@@ -632,9 +649,15 @@ def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
     if every is None:
         every = _every(setting)
     _state.every = every
+    if folder is not None and _state.folder is None:
+        atexit.register(write_counts)
     _state.folder = folder
+    _write_at_end()
     if _state.factory is not None:
         return True
+    if _state.refused:
+        # It was said.
+        return False
     if "JPEG" not in Image.OPEN:
         Image.preinit()
     if "JPEG" not in Image.OPEN:
@@ -682,6 +705,7 @@ def _every(setting: str) -> int:
 
 
 def _not_installed(why: str) -> bool:
+    _state.refused = True
     warnings.warn(f"stokehold.pillow is not installed, and Pillow {_pillow.__version__} opens images itself: {why}", RuntimeWarning, stacklevel=3)
     return False
 
@@ -758,10 +782,15 @@ def _begin_process() -> None:
     global _lock
     _lock = threading.Lock()
     _state.clear()
-    if _state.folder is not None and "multiprocessing.util" in sys.modules:
-        # A worker of multiprocessing runs no functions of atexit.
-        from multiprocessing import util
+    _write_at_end()
 
+
+def _write_at_end() -> None:
+    """Has a worker of multiprocessing leave its counts: it runs no functions of atexit."""
+    util: Any = sys.modules.get("multiprocessing.util")
+    if _state.folder is not None and util is not None:
+        util.Finalize(None, write_counts, exitpriority=100)
+        # A worker that is being forked forgets it first.
         util.register_after_fork(_state, lambda _: util.Finalize(None, write_counts, exitpriority=100))
 
 

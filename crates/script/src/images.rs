@@ -1,0 +1,101 @@
+//! What `stokehold.pillow` did in the processes of a script.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// The counts of all processes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Images {
+    /// JPEGs that were opened.
+    pub opened: u64,
+    /// Images whose pixels Stokehold made.
+    pub made: u64,
+    /// Images that were compared with Pillow's.
+    pub compared: u64,
+    /// CPU time of the images that were compared, seconds.
+    pub own_seconds: f64,
+    /// CPU time of Pillow for the same images, seconds.
+    pub pillow_seconds: f64,
+    /// Images that Pillow had to make.
+    pub fallen_back: u64,
+    /// Of these, how many for each reason.
+    pub reasons: BTreeMap<String, u64>,
+    /// Processes that opened any.
+    #[serde(skip)]
+    pub processes: u64,
+}
+
+impl Images {
+    /// The sum over the files that the processes have left in a folder; a file that cannot be read counts nothing.
+    pub fn read(folder: &Path) -> Images {
+        let mut all = Images::default();
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let is_one = name
+                .to_str()
+                .is_some_and(|name| name.starts_with("images-") && name.ends_with(".json"));
+            if !is_one {
+                continue;
+            }
+            let Some(one) = fs::read(entry.path())
+                .ok()
+                .and_then(|text| serde_json::from_slice::<Images>(&text).ok())
+            else {
+                continue;
+            };
+            all.processes += 1;
+            all.opened += one.opened;
+            all.made += one.made;
+            all.compared += one.compared;
+            all.own_seconds += one.own_seconds;
+            all.pillow_seconds += one.pillow_seconds;
+            all.fallen_back += one.fallen_back;
+            for (reason, count) in one.reasons {
+                *all.reasons.entry(reason).or_default() += count;
+            }
+        }
+        all
+    }
+
+    /// CPU time that was saved, seconds: what the images that were compared have saved, times as many as there were.
+    pub fn saved_seconds(&self) -> Option<f64> {
+        let each = (self.pillow_seconds - self.own_seconds) / self.compared as f64;
+        (self.compared > 0).then_some(each * self.made as f64)
+    }
+
+    /// The most frequent reasons why Pillow made an image, with their counts.
+    pub fn main_reasons(&self) -> Vec<(&str, u64)> {
+        let mut reasons: Vec<_> = self
+            .reasons
+            .iter()
+            .map(|(reason, &count)| (reason.as_str(), count))
+            .collect();
+        reasons.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        reasons.truncate(5);
+        reasons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_processes_are_summed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Images::read(dir.path()), Images::default());
+        let one = r#"{"opened": 10, "made": 8, "compared": 2, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
+        fs::write(dir.path().join("images-1.json"), one).unwrap();
+        fs::write(dir.path().join("images-2.json"), one.replace(r#""a": 1"#, r#""a": 2, "b": 5"#)).unwrap();
+        fs::write(dir.path().join("images-3.json"), "{").unwrap();
+        fs::write(dir.path().join("made"), "").unwrap();
+        let all = Images::read(dir.path());
+        assert_eq!((all.processes, all.opened, all.made, all.fallen_back), (2, 20, 16, 2));
+        assert_eq!(all.saved_seconds(), Some(8.0));
+        assert_eq!(all.main_reasons(), [("b", 5), ("a", 3)]);
+        assert_eq!(Images::default().saved_seconds(), None);
+    }
+}
