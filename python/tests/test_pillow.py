@@ -589,3 +589,63 @@ def test_a_loader_with_workers_sees_the_same(tmp_path: Path) -> None:
 
     expected, seen = both(epochs)
     assert expected == seen
+
+
+# stokehold run --fast-images.
+
+SCRIPT = """
+import hashlib, sys
+import torch
+from PIL import Image
+from torchvision import datasets
+from torchvision import transforms as T
+
+
+class Own(torch.utils.data.Dataset):
+    def __init__(self, paths):
+        self.paths, self.transform = paths, T.Compose([T.RandomResizedCrop(48), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, number):
+        return self.transform(Image.open(self.paths[number]).convert("RGB"))
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    context, digest = sys.argv[1], hashlib.sha256()
+    loader = torch.utils.data.DataLoader(Own(sys.argv[2:]), 4, shuffle=True, num_workers=2, multiprocessing_context=context)
+    for _ in range(2):
+        for batch in loader:
+            digest.update(batch.numpy().tobytes())
+    print(digest.hexdigest())
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_an_unchanged_script_computes_the_same(context: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    photos = [tmp_path / f"{number}.jpg" for number in range(8)]
+    for number, path in enumerate(photos):
+        path.write_bytes(photo(number, 90, 80))
+    photos[3].write_bytes(photo(3, progressive=True)[:-2])  # Without its end: Pillow's.
+    command = [sys.executable, str(script), context, *map(str, photos)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    plain = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    run = [sys.executable, "-m", "stokehold", "run", "--fast-images", "--"]
+    fast = subprocess.run([*run, *command], capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert plain.returncode == fast.returncode == 0, (plain.stderr, fast.stderr)
+    assert plain.stdout == fast.stdout
+    assert re.search(r"14 of 16 JPEGs were decoded by stokehold.pillow in \d processes", fast.stderr), fast.stderr
+    assert re.search(r"Pillow made 2: 2 because: .*the marker of its end \(at .*train.py:17\)", fast.stderr), fast.stderr
+
+
+@needs_torch
+def test_a_script_without_images_is_told(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "stokehold", "run", "--fast-images", "--", sys.executable, "-c", "import torch"]
+    ran = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0
+    assert "nothing was changed: the script did not import Pillow" in ran.stderr

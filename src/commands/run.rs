@@ -104,7 +104,10 @@ fn summary(images: &Images) -> String {
         1 => String::new(),
         n => format!(" in {n} processes"),
     };
-    let mut text = format!("{} of {} JPEGs were decoded by stokehold.pillow{processes}", images.made, images.opened);
+    let mut text = format!(
+        "{} of {} JPEGs were decoded by stokehold.pillow{processes}",
+        images.made, images.opened
+    );
     if let Some(saved) = images.saved_seconds() {
         let ratio = images.pillow_seconds / images.own_seconds.max(1e-9);
         text += &format!(

@@ -76,11 +76,14 @@ impl Changes {
                 let first: Vec<&str> = reasons.into_iter().take(3).collect();
                 format!("nothing was changed: {}", first.join("; "))
             }
-            Err(_) if started(folder) => format!("nothing was changed: the script {}", match (self.images, self.of_loaders()) {
-                (true, false) => "opened no JPEG with Pillow",
-                (true, true) => "made no DataLoader, and opened no JPEG with Pillow",
-                _ => "made no DataLoader",
-            }),
+            Err(_) if started(folder) => format!(
+                "nothing was changed: the script {}",
+                match (self.images, self.of_loaders()) {
+                    (true, false) => "did not import Pillow",
+                    (true, true) => "made no DataLoader, and did not import Pillow",
+                    _ => "made no DataLoader",
+                }
+            ),
             Err(_) => "nothing was changed: the command started no Python that has the hook, which comes by PYTHONPATH".to_owned(),
         })
     }

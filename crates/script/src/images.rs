@@ -89,11 +89,18 @@ mod tests {
         assert_eq!(Images::read(dir.path()), Images::default());
         let one = r#"{"opened": 10, "made": 8, "compared": 2, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
         fs::write(dir.path().join("images-1.json"), one).unwrap();
-        fs::write(dir.path().join("images-2.json"), one.replace(r#""a": 1"#, r#""a": 2, "b": 5"#)).unwrap();
+        fs::write(
+            dir.path().join("images-2.json"),
+            one.replace(r#""a": 1"#, r#""a": 2, "b": 5"#),
+        )
+        .unwrap();
         fs::write(dir.path().join("images-3.json"), "{").unwrap();
         fs::write(dir.path().join("made"), "").unwrap();
         let all = Images::read(dir.path());
-        assert_eq!((all.processes, all.opened, all.made, all.fallen_back), (2, 20, 16, 2));
+        assert_eq!(
+            (all.processes, all.opened, all.made, all.fallen_back),
+            (2, 20, 16, 2)
+        );
         assert_eq!(all.saved_seconds(), Some(8.0));
         assert_eq!(all.main_reasons(), [("b", 5), ("a", 3)]);
         assert_eq!(Images::default().saved_seconds(), None);

@@ -32,8 +32,8 @@ mod watched;
 mod workload;
 
 pub use facts::{Fetching, LoaderFacts, Process, Times, read};
-pub use images::Images;
 pub use hook::{Changes, FOLDER, Hook, forbidden, is_python};
+pub use images::Images;
 pub use watched::Watched;
 pub use workload::Script;
 

@@ -151,6 +151,8 @@ def replaced(kind: type) -> list[str]:
 def is_foreign(function: Any) -> bool:
     """Whether a function was written elsewhere than in torch, torchvision and Pillow, or wraps one that was."""
     while function is not None:
+        # What stokehold.pillow puts in a function's place gives the same.
+        function = getattr(function, "_stokehold_instead_of", function)
         code = getattr(function, "__code__", None)
         if code is None:
             return True

@@ -181,7 +181,7 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], packed
     _state.own_seconds += own
     _state.compared += 1
     expected = image.tobytes()
-    seen = pixels if packed else Image.frombuffer("RGB", image.size, pixels, "raw", "RGBX", 0, 1).tobytes()
+    seen = pixels if packed else Image.frombytes("RGB", image.size, bytes(pixels), "raw", "RGBX").tobytes()
     if seen == expected:
         return pixels
     uninstall()
@@ -571,44 +571,71 @@ def _watch_torchvision() -> None:
     """Has torchvision's conversions to tensors take what is made here without a Pillow image between."""
     try:
         import torch
+        from torch.nn.modules import module as modules
         from torchvision.transforms import _functional_pil, functional
+        from torchvision.transforms.transforms import Compose, Normalize, ToTensor
     except ImportError:
         # It is being imported, or broken.
         return
     _state.torchvision = True
-    to_tensor, normalize = functional.to_tensor, functional.normalize
+    any_hook: Any = modules._has_any_global_hook
+    to_tensor, normalize, compose = functional.to_tensor, functional.normalize, Compose.__call__
     adjust_hue, to_grayscale = _functional_pil.adjust_hue, _functional_pil.to_grayscale
 
+    def floats_of(image: Any, normalization: Any = None) -> Any:
+        """The tensor of a remembered image; None where Pillow has to make the image."""
+        if type(image) is not _Remembered or torch.get_default_dtype() is not torch.float32:
+            return None
+        begun = image._begin()
+        if begun is None or "_bytes" in image.__dict__ or _due():
+            return None
+        source, ops = begun
+        width, height = image._size
+        out = torch.empty((3, height, width))
+        try:
+            source.floats_to(ops, _LARGER_FIRST, out.data_ptr(), out.numel(), normalization)
+        except ValueError as error:
+            _fall_back(str(error))
+            return None
+        _state.made += 1
+        return out
+
     def tensor_of(pic: Any) -> Any:
-        if type(pic) is _Remembered and torch.get_default_dtype() is torch.float32:
-            begun = pic._begin()
-            if begun is not None and "_bytes" not in pic.__dict__ and not _due():
-                width, height = pic._size
-                out = torch.empty((3, height, width))
-                source, ops = begun
-                try:
-                    source.floats_to(ops, _LARGER_FIRST, out.data_ptr(), out.numel())
-                    _state.made += 1
-                    return out
-                except ValueError as error:
-                    _fall_back(str(error))
-        return to_tensor(pic)
+        made = floats_of(pic)
+        return to_tensor(pic) if made is None else made
 
     def normalized(tensor: Any, mean: Any, std: Any, inplace: Any = False) -> Any:
         if (
             type(tensor) is torch.Tensor and not inplace and tensor.dtype is torch.float32 and tensor.ndim == 3
-            and tensor.is_cpu and tensor.shape[0] == 3 and tensor.is_contiguous() and not tensor.requires_grad
-            and tensor.numel() > 0 and type(mean) in (list, tuple) and type(std) in (list, tuple) and len(mean) == len(std) == 3
+            and tensor.is_cpu and tensor.shape[0] == 3 and tensor.is_contiguous() and not tensor.requires_grad and tensor.numel() > 0
         ):  # fmt: skip
-            try:
-                mean3, std3 = [float(value) for value in mean], [float(value) for value in std]
-                if all(struct.unpack("3f", struct.pack("3f", *std3))):
-                    out = torch.empty_like(tensor)
-                    normalize_to(tensor.data_ptr(), out.data_ptr(), tensor.numel(), (mean3, std3))
-                    return out
-            except (TypeError, ValueError, struct.error, OverflowError):
-                pass
+            normalization = _normalization(mean, std)
+            if normalization is not None:
+                out = torch.empty_like(tensor)
+                normalize_to(tensor.data_ptr(), out.data_ptr(), tensor.numel(), normalization)
+                return out
         return normalize(tensor, mean, std, inplace)
+
+    def composed(self: Any, img: Any) -> Any:
+        """ToTensor and Normalize, where one follows the other, in one pass."""
+        transforms = self.transforms
+        if type(transforms) not in (list, tuple) or type(img) is not _Remembered and type(img) is not _Opened:
+            return compose(self, img)
+        following = iter(range(1, len(transforms) + 1))
+        for after in following:
+            transform = transforms[after - 1]
+            if type(img) is _Remembered and after < len(transforms) and (type(transform) is ToTensor or _is_timms(transform)):
+                second = transforms[after]
+                normalization = None
+                if type(second) is Normalize and not (second.inplace or second._forward_hooks or second._forward_pre_hooks or any_hook()):
+                    normalization = _normalization(second.mean, second.std)
+                made = None if normalization is None else floats_of(img, normalization)
+                if made is not None:
+                    img = made
+                    next(following)
+                    continue
+            img = transform(img)
+        return img
 
     def hued(img: Any, hue_factor: Any) -> Any:
         made = _stepped(img, _HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
@@ -620,8 +647,24 @@ def _watch_torchvision() -> None:
 
     _replace(functional, "to_tensor", tensor_of)
     _replace(functional, "normalize", normalized)
+    _replace(Compose, "__call__", composed)
     _replace(_functional_pil, "adjust_hue", hued)
     _replace(_functional_pil, "to_grayscale", grey)
+
+
+def _is_timms(transform: Any) -> bool:
+    kind = type(transform)
+    return kind.__name__ == "MaybeToTensor" and kind.__module__ == "timm.data.transforms"
+
+
+def _normalization(mean: Any, std: Any) -> Optional[tuple[list[float], list[float]]]:
+    """Three numbers each, none of which torchvision would refuse."""
+    try:
+        mean, std = [float(value) for value in mean], [float(value) for value in std]
+        fine = len(mean) == len(std) == 3 and all(struct.unpack("3f", struct.pack("3f", *std)))
+    except (TypeError, ValueError, struct.error, OverflowError):
+        return None
+    return (mean, std) if fine else None
 
 
 def _due() -> bool:

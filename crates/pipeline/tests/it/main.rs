@@ -9,6 +9,7 @@ mod masks;
 mod memory;
 mod operations;
 mod oracle;
+mod recorded;
 mod samples;
 mod sides;
 mod text;

@@ -404,3 +404,133 @@ fn down(from: Rows<'_>, row: usize, weights: &Weights, top: u32, out: &mut [u8])
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise.
+    fn bytes(len: usize) -> Vec<u8> {
+        let mut state = 12345u32;
+        let next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        std::iter::repeat_with(next).take(len).collect()
+    }
+
+    /// The passes, sum by sum.
+    fn by_hand(plan: &Plan, from: Rows<'_>, pixel: usize) -> Vec<u8> {
+        let Plan::Passes {
+            columns,
+            rows,
+            needs,
+            width,
+            down_first,
+        } = plan
+        else {
+            panic!("a nearest pixel has no passes")
+        };
+        let channels = pixel.min(3);
+        let mut image: Vec<Vec<Vec<u8>>> = (0..needs.height as usize)
+            .map(|y| {
+                let pixel = |x: usize| from.data[y * from.stride + x * from.pixel..][..channels].to_vec();
+                (0..needs.width as usize).map(pixel).collect()
+            })
+            .collect();
+        let sum = |weights: &Weights, at: usize, of: &dyn Fn(usize) -> u8| {
+            let own = weights.of(at).iter().enumerate();
+            let sum: i64 = own
+                .map(|(tap, &weight)| i64::from(weight) * i64::from(of(tap)))
+                .sum();
+            ((sum + i64::from(HALF)) >> PRECISION).clamp(0, 255) as u8
+        };
+        for down in [*down_first, !*down_first] {
+            match (down, columns, rows) {
+                (false, Some(columns), _) => {
+                    let place = |row: &Vec<Vec<u8>>, at: usize| {
+                        let start = (columns.starts[at] - needs.x) as usize;
+                        (0..channels)
+                            .map(|c| sum(columns, at, &|tap| row[start + tap][c]))
+                            .collect()
+                    };
+                    image = image
+                        .iter()
+                        .map(|row| (0..columns.len()).map(|at| place(row, at)).collect())
+                        .collect();
+                }
+                (true, _, Some(rows)) => {
+                    let wide = image[0].len();
+                    let place = |at: usize, x: usize| {
+                        let start = (rows.starts[at] - needs.y) as usize;
+                        (0..channels)
+                            .map(|c| sum(rows, at, &|tap| image[start + tap][x][c]))
+                            .collect()
+                    };
+                    image = (0..rows.len())
+                        .map(|at| (0..wide).map(|x| place(at, x)).collect())
+                        .collect();
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(image[0].len(), *width);
+        let mut out = Vec::new();
+        for one in image.iter().flatten() {
+            out.extend_from_slice(one);
+            out.resize(out.len() + pixel - channels, 0);
+        }
+        out
+    }
+
+    /// Vectors, rows that are read byte by byte, and both orders of the passes make the same bytes.
+    #[test]
+    fn kernels_sum_what_the_weights_say() {
+        use Filter::*;
+        let filters = [Lanczos, Bilinear, Bicubic, Box, Hamming];
+        let (wide, high) = (61u32, 47u32);
+        let mut cases = 0;
+        for (pixel, to) in [(1, 1), (3, 3), (3, 4), (4, 3), (4, 4)] {
+            let stride = wide as usize * pixel + 5;
+            let data = bytes(stride * high as usize);
+            for (number, size) in [(30, 20), (100, 47), (61, 90), (7, 3), (1, 1), (60, 3), (200, 150)]
+                .into_iter()
+                .enumerate()
+            {
+                let filter = filters[number % filters.len()];
+                for area in [[0.0, 0.0, 61.0, 47.0], [3.25, 1.5, 58.0, 40.75]] {
+                    for order in [PassOrder::AcrossFirst, PassOrder::LargerFirst] {
+                        let resize = Resize {
+                            filter,
+                            from: (wide, high),
+                            area,
+                            to: size,
+                            order,
+                        };
+                        let rect = Region {
+                            x: size.0 / 3,
+                            y: size.1 / 4,
+                            width: size.0 - size.0 / 3,
+                            height: size.1 - size.1 / 4,
+                        };
+                        let plan = resize.plan(rect);
+                        if plan.keeps_pixels() && pixel != to {
+                            continue;
+                        }
+                        let needs = plan.needs().unwrap();
+                        let from = Rows {
+                            data: &data[needs.y as usize * stride + needs.x as usize * pixel..],
+                            stride,
+                            pixel,
+                        };
+                        let mut out = vec![7; to * (rect.width * rect.height) as usize];
+                        plan.run(from, to, &mut out, &mut Scratch::default());
+                        assert!(out == by_hand(&plan, from, to), "{pixel} to {to}, {resize:?}");
+                        cases += 1;
+                    }
+                }
+            }
+        }
+        assert!(cases > 100, "{cases}");
+    }
+}

@@ -1,0 +1,151 @@
+//! A recorded chain against the same operations on the whole image, one after the other.
+
+use proptest::prelude::*;
+use stokehold_jpeg::Layout;
+use stokehold_pipeline::op::Interpolation;
+use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source};
+use stokehold_pipeline::{DecodeOptions, Executor, RgbImage, Step, decode, perform};
+
+fn jpeg(width: u16, height: u16) -> Vec<u8> {
+    let mut pixels = Vec::new();
+    for y in 0..u32::from(height) {
+        for x in 0..u32::from(width) {
+            pixels.extend([(x * 7 + y) as u8, (y * 5) as u8, (x * y / 9) as u8]);
+        }
+    }
+    let mut file = Vec::new();
+    jpeg_encoder::Encoder::new(&mut file, 90)
+        .encode(&pixels, width, height, jpeg_encoder::ColorType::Rgb)
+        .unwrap();
+    file
+}
+
+/// What an operation asks for, before the image's size is known.
+#[derive(Debug, Clone)]
+enum Asked {
+    Crop { x: i64, y: i64, width: u32, height: u32 },
+    Resize { width: u32, height: u32, bicubic: bool },
+    Transpose(u8),
+    Step(Step),
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let steps = prop::sample::select(vec![
+        Step::Brightness { factor: 1.3 },
+        Step::Contrast { factor: 0.5 },
+        Step::Saturation { factor: 1.7 },
+        Step::Sharpness { factor: 1.9 },
+        Step::Equalize,
+        Step::AutoContrast,
+        Step::Solarize { threshold: 99.0 },
+        Step::Grayscale,
+    ]);
+    prop_oneof![
+        3 => (-9i64..40, -9i64..40, 1u32..50, 1u32..50)
+            .prop_map(|(x, y, width, height)| Asked::Crop { x, y, width, height }),
+        3 => (1u32..60, 1u32..60, any::<bool>())
+            .prop_map(|(width, height, bicubic)| Asked::Resize { width, height, bicubic }),
+        2 => (0u8..7).prop_map(Asked::Transpose),
+        1 => steps.prop_map(Asked::Step),
+    ]
+}
+
+fn perform_on(image: &RgbImage, step: &Step) -> RgbImage {
+    let (floats, width, height) = perform(Executor::PerOp, std::slice::from_ref(step), image);
+    let plane = floats.len() / 3;
+    let byte = |at: usize| (floats[at % 3 * plane + at / 3] * 255.0).round() as u8;
+    let data = (0..floats.len()).map(byte).collect();
+    RgbImage { width, height, data }
+}
+
+/// The operation on all pixels.
+fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
+    let pixel = |x: i64, y: i64| -> [u8; 3] {
+        let inside = (0..i64::from(image.width)).contains(&x) && (0..i64::from(image.height)).contains(&y);
+        let at = 3 * (y * i64::from(image.width) + x) as usize;
+        if inside {
+            image.data[at..at + 3].try_into().unwrap()
+        } else {
+            [0; 3]
+        }
+    };
+    let build = |width: u32, height: u32, of: &dyn Fn(i64, i64) -> [u8; 3]| {
+        let places = (0..i64::from(height)).flat_map(|y| (0..i64::from(width)).map(move |x| (x, y)));
+        let data = places.flat_map(|(x, y)| of(x, y)).collect();
+        RgbImage { width, height, data }
+    };
+    let (w, h) = (i64::from(image.width), i64::from(image.height));
+    match *op {
+        Asked::Crop { x, y, width, height } => build(width, height, &|u, v| pixel(x + u, y + v)),
+        Asked::Resize {
+            width,
+            height,
+            bicubic,
+        } => {
+            let filter = if bicubic {
+                Interpolation::Bicubic
+            } else {
+                Interpolation::Bilinear
+            };
+            image.resize(width, height, filter)
+        }
+        Asked::Transpose(method) => match method {
+            0 => build(image.width, image.height, &|x, y| pixel(w - 1 - x, y)),
+            1 => build(image.width, image.height, &|x, y| pixel(x, h - 1 - y)),
+            2 => build(image.height, image.width, &|x, y| pixel(w - 1 - y, x)),
+            3 => build(image.width, image.height, &|x, y| pixel(w - 1 - x, h - 1 - y)),
+            4 => build(image.height, image.width, &|x, y| pixel(y, h - 1 - x)),
+            5 => build(image.height, image.width, &|x, y| pixel(y, x)),
+            _ => build(image.height, image.width, &|x, y| pixel(w - 1 - y, h - 1 - x)),
+        },
+        Asked::Step(ref step) => perform_on(image, step),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_chain_makes_the_pixels_of_its_operations(ops in prop::collection::vec(asked(), 0..5), views in 1usize..4) {
+        let file = jpeg(53, 41);
+        let mut expected = decode(&file, &DecodeOptions::default()).unwrap();
+        let (mut recorded, mut size) = (Vec::new(), (53, 41));
+        for one in &ops {
+            expected = whole(&expected, one);
+            let (op, of) = match *one {
+                Asked::Crop { x, y, width, height } => (Op::Crop { x, y }, (width, height)),
+                Asked::Resize { width, height, bicubic } => {
+                    let filter = if bicubic { Filter::Bicubic } else { Filter::Bilinear };
+                    (Op::Resize { filter, area: [0.0, 0.0, size.0 as f32, size.1 as f32] }, (width, height))
+                }
+                Asked::Transpose(method) if [0, 1, 3].contains(&method) => (Op::Transpose(method), size),
+                Asked::Transpose(method) => (Op::Transpose(method), (size.1, size.0)),
+                Asked::Step(ref step) => (Op::Step(step.clone()), size),
+            };
+            size = of;
+            recorded.push(Recorded { op, width: size.0, height: size.1 });
+        }
+        let source = Source::new(&file).unwrap();
+        let mut performer = Performer::default();
+        let order = PassOrder::AcrossFirst;
+        // The first view decodes a region, the others look at all pixels.
+        for _ in 0..views {
+            let mut rgb = vec![9; 3 * (size.0 * size.1) as usize];
+            source.perform(&file, &recorded, order, Layout::Rgb, &mut performer, &mut rgb).unwrap();
+            prop_assert_eq!(&rgb, &expected.data);
+            let mut rgbx = vec![9; 4 * (size.0 * size.1) as usize];
+            source.perform(&file, &recorded, order, Layout::Rgbx, &mut performer, &mut rgbx).unwrap();
+            let narrow: Vec<u8> = rgbx.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
+            prop_assert_eq!(&narrow, &expected.data);
+        }
+    }
+}
+
+#[test]
+fn a_file_without_its_end_is_refused() {
+    let file = jpeg(20, 10);
+    assert!(Source::new(&file).is_ok());
+    let error = Source::new(&file[..file.len() - 2]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "truncated JPEG: the data ends without the marker of its end"
+    );
+}
