@@ -8,6 +8,7 @@ use pyo3::types::{PyByteArray, PyBytes};
 use stokehold_jpeg::{Header, Layout};
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
+use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::recorded::{self, Filter, Op, PassOrder, Performer, Recorded, Source};
 
 use crate::errors::{DataError, OptionError};
@@ -37,6 +38,7 @@ fn refused(why: impl std::fmt::Display) -> PyErr {
 /// | 2, a resize | filter, left, upper, right, lower |
 /// | 3, a transposition | method |
 /// | 4, a step | code, value |
+/// | 5, an affine transform | filter, the six numbers of its map, red, green, blue |
 fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
     let mut ops = Vec::new();
     let mut rest = numbers;
@@ -45,6 +47,7 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
             1 | 4 => 2,
             2 => 5,
             3 => 1,
+            5 => 10,
             _ => return None,
         };
         let (parameters, after) = after.split_at_checked(count)?;
@@ -73,6 +76,16 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
                 }
             }
             (3, &[method]) => Op::Transpose(method as u8),
+            (5, &[filter, a, b, c, d, e, f, red, green, blue]) => Op::Affine {
+                map: [a, b, c, d, e, f],
+                interpolation: match filter as u8 {
+                    0 => Interpolation::Nearest,
+                    2 => Interpolation::Bilinear,
+                    3 => Interpolation::Bicubic,
+                    _ => return None,
+                },
+                fill: [red, green, blue].map(|level| level as u8),
+            },
             (4, &[code, value]) => Op::Step(step(code as u8, value)?),
             _ => return None,
         };

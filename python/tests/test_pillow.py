@@ -69,7 +69,7 @@ def plainly(value: Any) -> Any:
     if isinstance(value, Image.Image):
         return value.__class__.__name__, value.mode, value.size, value.tobytes(), sorted(map(repr, value.info))
     if isinstance(value, np.ndarray):
-        return value.shape, value.tobytes()
+        return value.shape, value.strides, value.tobytes()
     if isinstance(value, (list, tuple)):
         return [plainly(one) for one in value]
     return value
@@ -99,7 +99,7 @@ def drawn_chain(draws: random.Random, width: int, height: int) -> list[tuple[str
     """Operations that scripts use, with boxes inside and outside."""
     chain: list[tuple[str, tuple[Any, ...]]] = []
     for _ in range(draws.randint(0, 5)):
-        kind = draws.choice(("crop", "crop", "resize", "resize", "transpose", "copy", "enhance", "operation"))
+        kind = draws.choice(("crop", "crop", "resize", "resize", "transpose", "copy", "enhance", "operation", "rotate", "transform"))
         if kind == "crop":
             x0, y0 = draws.randint(-20, width), draws.randint(-20, height)
             box: tuple[Any, ...] = (x0, y0, x0 + draws.randint(1, width + 20), y0 + draws.randint(1, height + 20))
@@ -127,6 +127,14 @@ def drawn_chain(draws: random.Random, width: int, height: int) -> list[tuple[str
             name = draws.choice(("posterize", "solarize", "equalize", "autocontrast", "invert"))
             values = {"posterize": (draws.randint(1, 8),), "solarize": (draws.randint(0, 256),)}
             chain.append((kind, (name, *values.get(name, ()))))
+        elif kind == "rotate":
+            fill = draws.choice((None, (9, 80, 250)))
+            chain.append((kind, (draws.choice((0, 90, 180, draws.uniform(-400, 400))), draws.choice((0, 2, 3)), False, None, None, fill)))
+        elif kind == "transform":
+            numbers = [draws.choice((0, draws.uniform(-1.5, 1.5))) for _ in range(6)]
+            numbers[2], numbers[5] = draws.uniform(-40, 80), draws.uniform(-40, 80)
+            width, height = draws.randint(1, 120), draws.randint(1, 120)
+            chain.append((kind, ((width, height), 0, tuple(numbers), draws.choice((0, 2, 3)))))
         else:
             chain.append((kind, ()))
     return chain

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stokehold_jpeg::{ColorModel, Decoder, Error, Header, Layout, Region, Scale};
 
 use crate::image::RgbImage;
+use crate::op::Interpolation;
 use crate::per_op::{self, Pointwise, Resize, Rows, Scratch};
 pub use crate::per_op::{Filter, PassOrder};
-use crate::step::Step;
+use crate::step::{Affine, Step};
 
 /// One operation of Pillow's.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +40,16 @@ pub enum Op {
     },
     /// `Image.transpose` with this method, 0..=6.
     Transpose(u8),
+    /// `Image.transform` by the map from places of the result to places of the image: x is `map[0] * x + map[1] * y + map[2]`,
+    /// and y likewise by the other three.
+    Affine {
+        /// The map.
+        map: [f64; 6],
+        /// The filter.
+        interpolation: Interpolation,
+        /// What shows where the image does not reach.
+        fill: [u8; 3],
+    },
     /// A step of a pipeline that leaves the size as it is.
     Step(Step),
 }
@@ -167,12 +178,7 @@ impl Source {
             ops,
             order,
         };
-        let rect = Region {
-            x: 0,
-            y: 0,
-            width,
-            height,
-        };
+        let rect = full(width, height);
         let Performer { decoder, scratch } = performer;
         walk.write(decoder, scratch, ops.len(), rect, layout.bytes(), out)
     }
@@ -413,43 +419,46 @@ impl Walk<'_> {
                 pixels.give_to(scratch);
                 Ok(())
             }
+            Op::Affine {
+                map,
+                interpolation,
+                fill,
+            } => {
+                let image = self.image(decoder, scratch, last, full(width, height))?;
+                let size = (made.width, made.height);
+                let image = per_op::mapped(&image, &Affine(*map), *interpolation, *fill, size);
+                cut(&image, (rect.x, rect.y), rect.width, pixel, out);
+                Ok(())
+            }
             Op::Step(step) => {
-                let whole = Region {
-                    x: 0,
-                    y: 0,
-                    width,
-                    height,
-                };
                 // What a pixel becomes may depend on all of them.
-                let part = if Pointwise::of(step).is_some() {
-                    rect
-                } else {
-                    whole
+                let part = match Pointwise::of(step) {
+                    Some(_) => rect,
+                    None => full(width, height),
                 };
-                let row = 3 * part.width as usize;
-                let mut data = vec![0; row * part.height as usize];
-                self.copy(decoder, scratch, last, part, 3, row, &mut data)?;
-                let image = RgbImage {
-                    width: part.width,
-                    height: part.height,
-                    data,
-                };
-                let image = per_op::apply(step, image);
-                let (x, y) = (rect.x - part.x, rect.y - part.y);
-                let out = out.chunks_exact_mut(rect.width as usize * pixel);
-                for (to, y) in out.zip(y as usize..) {
-                    let from = &image.row(y)[x as usize..][..rect.width as usize];
-                    if pixel == 3 {
-                        to.copy_from_slice(from.as_flattened());
-                        continue;
-                    }
-                    for (to, &[r, g, b]) in to.as_chunks_mut::<4>().0.iter_mut().zip(from) {
-                        *to = [r, g, b, 0];
-                    }
-                }
+                let image = per_op::apply(step, self.image(decoder, scratch, last, part)?);
+                cut(&image, (rect.x - part.x, rect.y - part.y), rect.width, pixel, out);
                 Ok(())
             }
         }
+    }
+
+    /// A rectangle of what the first `n` operations make.
+    fn image(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        n: usize,
+        rect: Region,
+    ) -> Result<RgbImage, Error> {
+        let row = 3 * rect.width as usize;
+        let mut data = vec![0; row * rect.height as usize];
+        self.copy(decoder, scratch, n, rect, 3, row, &mut data)?;
+        Ok(RgbImage {
+            width: rect.width,
+            height: rect.height,
+            data,
+        })
     }
 
     /// Writes a rectangle of what the first `n` operations make to `out`, whose rows begin `row` bytes apart.
@@ -475,6 +484,30 @@ impl Walk<'_> {
         }
         pixels.give_to(scratch);
         Ok(())
+    }
+}
+
+fn full(width: u32, height: u32) -> Region {
+    Region {
+        x: 0,
+        y: 0,
+        width,
+        height,
+    }
+}
+
+/// Writes the rectangle of an image that begins at (x, y) to `out`, whose size says how high it is.
+fn cut(image: &RgbImage, (x, y): (u32, u32), width: u32, pixel: usize, out: &mut [u8]) {
+    let rows = out.chunks_exact_mut(width as usize * pixel);
+    for (to, y) in rows.zip(y as usize..) {
+        let from = &image.row(y)[x as usize..][..width as usize];
+        if pixel == 3 {
+            to.copy_from_slice(from.as_flattened());
+            continue;
+        }
+        for (to, &[r, g, b]) in to.as_chunks_mut::<4>().0.iter_mut().zip(from) {
+            *to = [r, g, b, 0];
+        }
     }
 }
 

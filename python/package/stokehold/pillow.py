@@ -39,7 +39,7 @@ from stokehold._stokehold import Jpeg, normalize_to
 __all__ = ["counts", "install", "uninstall"]
 
 #: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
-_CROP, _RESIZE, _TRANSPOSE, _STEP = 1, 2, 3, 4
+_CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE = 1, 2, 3, 4, 5
 #: Changes of colours.
 _BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALIZE, _AUTOCONTRAST, _INVERT, _GRAY = range(11)
 
@@ -68,8 +68,8 @@ class _State:
         self.refused = False
         #: Whether resizes are Pillow's to the bit, so that they are remembered.
         self.resizes = True
-        #: Whether changes of colours are.
-        self.colors = True
+        #: Whether changes of colours and affine transforms are.
+        self.colors = self.transforms = True
         #: Every so many images one is compared with Pillow's; 0 for none.
         self.every = 0
         #: Functions and methods of others that were replaced: the owner, its attribute, and what was there, or None.
@@ -157,8 +157,12 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
             image, at = image.resize(size, int(resample), tuple(box)), at + 8
         elif kind == _TRANSPOSE:
             image, at = image.transpose(int(ops[at + 1])), at + 4
-        else:
+        elif kind == _STEP:
             image, at = _step(image, int(ops[at + 1]), ops[at + 2]), at + 5
+        else:
+            fill = tuple(int(level) for level in ops[at + 8 : at + 11])
+            size = int(ops[at + 11]), int(ops[at + 12])
+            image, at = image.transform(size, 0, ops[at + 2 : at + 8], int(ops[at + 1]), fillcolor=fill), at + 13
     return image
 
 
@@ -302,6 +306,26 @@ class _Remembering:
         size = self._size if method in (0, 1, 3) else self._size[::-1]
         source, ops = begun
         return _remember(source, (*ops, _TRANSPOSE, int(method), *size), size, self.info)
+
+    def transform(self: Any, size: Any, method: Any, data: Any = None, resample: Any = 0, fill: Any = 1, fillcolor: Any = None) -> Any:
+        begun = None
+        try:
+            width, height = size
+            color = (0, 0, 0) if fillcolor is None else fillcolor
+            fine = (
+                method == 0 and _state.transforms and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
+                and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
+                and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
+                and type(width) is int and type(height) is int and 0 < width < 1 << 15 and 0 < height < 1 << 15
+            )  # fmt: skip
+        except Exception:
+            fine = False
+        if fine:
+            begun = self._begin()
+        if begun is None:
+            return _Plain.transform(self, size, method, data, resample, fill, fillcolor)
+        source, ops = begun
+        return _remember(source, (*ops, _AFFINE, int(resample), *data, *color, width, height), (width, height), self.info)
 
     def convert(self: Any, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
         if matrix is None and not args and not kwargs and (mode is None or mode == "RGB"):
@@ -579,6 +603,7 @@ def _watch_torchvision() -> None:
         return
     _state.torchvision = True
     any_hook: Any = modules._has_any_global_hook
+    pil_to_tensor = functional.pil_to_tensor
     to_tensor, normalize, compose = functional.to_tensor, functional.normalize, Compose.__call__
     adjust_hue, to_grayscale = _functional_pil.adjust_hue, _functional_pil.to_grayscale
 
@@ -603,6 +628,21 @@ def _watch_torchvision() -> None:
     def tensor_of(pic: Any) -> Any:
         made = floats_of(pic)
         return to_tensor(pic) if made is None else made
+
+    def bytes_of(pic: Any) -> Any:
+        begun = pic._begin() if type(pic) is _Remembered and "_bytes" not in pic.__dict__ and not _due() else None
+        if begun is None:
+            return pil_to_tensor(pic)
+        source, ops = begun
+        width, height = pic._size
+        out = torch.empty((height, width, 3), dtype=torch.uint8)
+        try:
+            source.rgb_to(ops, _LARGER_FIRST, out.data_ptr(), out.numel())
+        except ValueError as error:
+            _fall_back(str(error))
+            return pil_to_tensor(pic)
+        _state.made += 1
+        return out.permute((2, 0, 1))
 
     def normalized(tensor: Any, mean: Any, std: Any, inplace: Any = False) -> Any:
         if (
@@ -647,6 +687,10 @@ def _watch_torchvision() -> None:
 
     _replace(functional, "to_tensor", tensor_of)
     _replace(functional, "normalize", normalized)
+    _replace(functional, "pil_to_tensor", bytes_of)
+    second = sys.modules.get("torchvision.transforms.v2.functional._type_conversion")
+    if getattr(second, "pil_to_tensor", None) is pil_to_tensor:
+        _replace(second, "pil_to_tensor", bytes_of)
     _replace(Compose, "__call__", composed)
     _replace(_functional_pil, "adjust_hue", hued)
     _replace(_functional_pil, "to_grayscale", grey)
@@ -790,7 +834,10 @@ def _differences() -> str:
     values: dict[int, tuple[float, ...]] = {_POSTERIZE: (1, 5), _SOLARIZE: (100.5,), _EQUALIZE: (0,), _AUTOCONTRAST: (0,), _INVERT: (0,)}
     values.update({code: (0, 0.4, 1, 1.7) for code in (_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS)})
     _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
-    left = [name for name, equal in (("resizes", _state.resizes), ("changes of colours", _state.colors)) if not equal]
+    maps = [(1, 0, -3.5, 0, 1, 7), (0.9, 0.3, -4, -0.3, 0.9, 11), (1, 0.25, 0.5, 0, 1, 0), (30.5, 1000, 0, 0, 30, 0)]
+    _state.transforms = all(same(_AFFINE, kind, *numbers, 9, 8, 7, wide, high) for kind in (0, 2, 3) for numbers in maps)
+    kinds_left = (("resizes", _state.resizes), ("changes of colours", _state.colors), ("transforms", _state.transforms))
+    left = [name for name, equal in kinds_left if not equal]
     if left:
         warnings.warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ", RuntimeWarning, stacklevel=4)
     return ""

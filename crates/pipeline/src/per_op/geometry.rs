@@ -86,8 +86,20 @@ pub(super) fn rotate(image: &RgbImage, rotate: &Rotate) -> RgbImage {
 
 pub(super) fn affine(image: &RgbImage, transform: &Transform) -> RgbImage {
     let map = transform.map(image.width, image.height);
-    let mut out = RgbImage::filled(image.width, image.height, transform.fill.rgb());
-    gather(image, &map, transform.interpolation, &mut out);
+    let size = (image.width, image.height);
+    mapped(image, &map, transform.interpolation, transform.fill.rgb(), size)
+}
+
+/// `Image.transform(size, AFFINE, map, interpolation, fillcolor=fill)`.
+pub(crate) fn mapped(
+    image: &RgbImage,
+    map: &Affine,
+    interpolation: Interpolation,
+    fill: [u8; 3],
+    (width, height): (u32, u32),
+) -> RgbImage {
+    let mut out = RgbImage::filled(width, height, fill);
+    gather(image, map, interpolation, &mut out);
     out
 }
 

@@ -12,7 +12,7 @@ mod resize;
 
 pub(crate) use color::mean_luminance;
 pub use color::{HueTables, Pointwise};
-pub(crate) use geometry::source_index;
+pub(crate) use geometry::{mapped, source_index};
 pub(crate) use levels::{autocontrast, equalize, stretch};
 pub(crate) use mask::apply_to_mask;
 pub(crate) use neighbourhood::{gaussian, sharpen};
