@@ -52,7 +52,9 @@ _VERSION = tuple(int(number) for number in _pillow.__version__.split(".")[:2] if
 _LARGER_FIRST = _VERSION >= (13, 0)
 #: Where an image keeps its pixels: `_im` behind a property since Pillow 11.1, `im` before.
 _PIXELS = "_im" if "_im" in _Plain().__dict__ else "im"
-_TEMPLATE = {name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, "info")}
+#: Pillow 9 has `mode` itself.
+_MODE = "_mode" if "_mode" in _Plain().__dict__ else "mode"
+_TEMPLATE = {**{name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, "info")}, _MODE: "RGB"}
 _set_class = object.__dict__["__class__"].__set__
 _lock = threading.Lock()
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -238,7 +240,7 @@ def _copied(info: dict[Any, Any]) -> dict[Any, Any]:
 
 def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any]) -> Any:
     new: Any = object.__new__(_Remembered)
-    new.__dict__.update(_TEMPLATE, _source=source, _ops=ops, _mode="RGB", _size=size, info=_copied(info))
+    new.__dict__.update(_TEMPLATE, _source=source, _ops=ops, _size=size, info=_copied(info))
     _pending[id(new)] = new
     return new
 
@@ -266,7 +268,7 @@ class _Remembering:
             fine = False
         width, height = (x1 - x0, y1 - y0) if fine else (0, 0)
         begun = None
-        if width > 0 and height > 0 and max(-x0, -y0, x1, y1) <= 1 << 24:
+        if width > 0 and height > 0 and width * height < 1 << 28 and max(-x0, -y0, x1, y1) <= 1 << 24:
             begun = self._begin()
         if begun is None:
             return _Plain.crop(self, box)
@@ -282,7 +284,7 @@ class _Remembering:
             width, height = size
             fine = (
                 type(width) is int and type(height) is int and 0 < width < 1 << 20 and 0 < height < 1 << 20
-                and width * height < 1 << 28 and kind in range(6) and reducing_gap is None and len(area) == 4
+                and width * height < 1 << 28 and isinstance(kind, int) and kind in range(6) and reducing_gap is None and len(area) == 4
                 and 0 <= area[0] < area[2] <= wide and 0 <= area[1] < area[3] <= high
             )  # fmt: skip
             if fine and box is not None:
@@ -300,7 +302,7 @@ class _Remembering:
         return _remember(source, (*ops, _RESIZE, int(kind), *area, width, height), (width, height), self.info)
 
     def transpose(self: Any, method: Any) -> Any:
-        begun = self._begin() if method in range(7) else None
+        begun = self._begin() if isinstance(method, int) and method in range(7) else None
         if begun is None:
             return _Plain.transpose(self, method)
         size = self._size if method in (0, 1, 3) else self._size[::-1]
@@ -313,7 +315,7 @@ class _Remembering:
             width, height = size
             color = (0, 0, 0) if fillcolor is None else fillcolor
             fine = (
-                method == 0 and _state.transforms and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
+                method == 0 and _state.transforms and isinstance(resample, int) and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
                 and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
                 and type(width) is int and type(height) is int and 0 < width < 1 << 15 and 0 < height < 1 << 15
@@ -399,7 +401,7 @@ class _Opened(_Remembering, _PlainFile):
                 return None
             source = own["_source"]
         # Grey and inks are remembered where they become RGB; everything else that is done with them is Pillow's.
-        if self._mode != "RGB" and rgb is not True:
+        if self.mode != "RGB" and rgb is not True:
             return None
         return source, ()
 
@@ -421,7 +423,7 @@ class _Opened(_Remembering, _PlainFile):
             file.seek(0)
             source = Jpeg(file.read())
             width, height, components, _ = source.header
-            if (width, height) != self._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[self._mode]:
+            if (width, height) != self._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[self.mode]:
                 raise ValueError("Pillow reads another header")
         except (ValueError, TypeError) as error:
             _fall_back(str(error))
@@ -458,7 +460,7 @@ class _Opened(_Remembering, _PlainFile):
         source = own.get("_source")
         if source is None:
             return
-        if self._mode == "RGB":
+        if self.mode == "RGB":
             own[_PIXELS] = _core(source, (), self._size)
         else:
             plain = _PlainFile(io.BytesIO(source.data))
