@@ -40,6 +40,8 @@ pub enum Trial {
     Cached,
     /// torchvision's classic transforms on PIL images in PyTorch's DataLoader.
     Torchvision,
+    /// The same, with images of Pillow that `stokehold.pillow` makes.
+    FastImages,
     /// torchvision's v2 transforms in PyTorch's DataLoader.
     TorchvisionV2,
     /// Albumentations.
@@ -62,13 +64,14 @@ pub enum Trial {
 
 impl Trial {
     /// All trials, in the order in which help texts name them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::PerOp,
         Self::Fused,
         Self::Gpu,
         Self::Remote,
         Self::Cached,
         Self::Torchvision,
+        Self::FastImages,
         Self::TorchvisionV2,
         Self::Albumentations,
         Self::Dali,
@@ -89,6 +92,7 @@ impl Trial {
             Self::Remote => "remote",
             Self::Cached => "cached",
             Self::Torchvision => "torchvision",
+            Self::FastImages => "fast-images",
             Self::TorchvisionV2 => "torchvision-v2",
             Self::Albumentations => "albumentations",
             Self::Dali => "dali",

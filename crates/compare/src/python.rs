@@ -27,13 +27,14 @@ const NEEDS: &str = include_str!("../trials/needs.py");
 const SAID: usize = 5;
 
 /// The programs, which lie beside this crate's sources.
-const PROGRAMS: [(&str, &str); 12] = [
+const PROGRAMS: [(&str, &str); 13] = [
     (
         "albumentations_cv2.py",
         include_str!("../trials/albumentations_cv2.py"),
     ),
     ("dali.py", include_str!("../trials/dali.py")),
     ("emulated.py", include_str!("../trials/emulated.py")),
+    ("fast_images.py", include_str!("../trials/fast_images.py")),
     ("ffcv_jpeg.py", include_str!("../trials/ffcv_jpeg.py")),
     ("needs.py", NEEDS),
     ("spdl_threads.py", include_str!("../trials/spdl_threads.py")),

@@ -17,6 +17,7 @@ TORCH = ("torch", "torchvision")
 #: The program of every trial, the library without which it cannot run, what installs that, and the modules that it imports.
 TRIALS = {
     "torchvision": ("torchvision_pil", "torchvision", "pip install torch torchvision", (*TORCH, "PIL")),
+    "fast-images": ("fast_images", "Stokehold's Python package", WHEEL.format(""), (*TORCH, "PIL", "stokehold")),
     "torchvision-v2": ("torchvision_v2", "torchvision", "pip install torch torchvision", (*TORCH, "PIL")),
     "albumentations": ("albumentations_cv2", "Albumentations", "pip install albumentations simplejpeg", ("albumentations", "cv2", "simplejpeg")),
     "dali": ("dali", "DALI", "pip install nvidia-dali-cuda120", ("nvidia.dali",)),

@@ -45,7 +45,7 @@ enum TrainerKind {
 ///
 /// Trials take turns in short rounds on the same images. Native trials are per-op (operation after operation, as
 /// torchvision), fused, gpu, remote (fused, made by servers) and cached (fused, from a cache that is filled first); trials in
-/// Python are torchvision, torchvision-v2, albumentations, dali, dali-gpu, ffcv, ffcv-raw, spdl, stokehold and stokehold-gpu. Without DATA, generated images are used. The same command continues after an interruption.
+/// Python are torchvision, fast-images, torchvision-v2, albumentations, dali, dali-gpu, ffcv, ffcv-raw, spdl, stokehold and stokehold-gpu. Without DATA, generated images are used. The same command continues after an interruption.
 /// Finished cells are kept; a cell in which a trial failed is measured again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
