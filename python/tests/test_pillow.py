@@ -657,3 +657,16 @@ def test_a_script_without_images_is_told(tmp_path: Path) -> None:
     ran = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0
     assert "nothing was changed: the script did not import Pillow" in ran.stderr
+
+
+@needs_torch
+def test_transforms_are_still_converted() -> None:
+    """What this module puts in a function's place is none of the script's."""
+    from torchvision import transforms as T
+
+    from stokehold.transforms import from_torchvision
+
+    compose = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])
+    compose(rgb())
+    assert ours._state.torchvision
+    assert len(from_torchvision(compose).transforms) == 5
