@@ -174,6 +174,13 @@ impl Jpeg {
         Ok((header.width, header.height, components, header.orientation))
     }
 
+    /// What Pillow has to read of a header, and its segments with quantisation tables; none where it has to read all.
+    #[staticmethod]
+    fn shortened<'py>(py: Python<'py>, head: &[u8]) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let (short, tables) = recorded::shortened(head)?;
+        Some((PyBytes::new(py, &short), PyBytes::new(py, &tables)))
+    }
+
     #[getter]
     fn data(&self, py: Python<'_>) -> Py<PyBytes> {
         self.bytes.clone_ref(py)

@@ -252,6 +252,26 @@ def of_the_file() -> Any:
     return image.get_format_mimetype(), sorted(image.app), image.quantization, image.layer, image.layers, getattr(image, "n_frames", 1)
 
 
+def of_many_headers() -> Any:
+    """Headers that are read without their tables, and some that are not."""
+    found = []
+    segment = b"\xff\xec\x00\x06own!"
+    for kind in KINDS:
+        data = photo(**kind)
+        behind_tables = data.find(b"\xff\xc4")
+        for content in (data, data[:2] + segment + data[2:], data[:behind_tables] + segment + data[behind_tables:], data[:2] + b"\xff" + data[2:], data[:700], data[:60]):
+            try:
+                image = Image.open(io.BytesIO(content))
+            except Exception as error:
+                found.append([type(error)])
+                continue
+            found.append([image.size, image.mode, image.info, image.app, image.applist, image.layer, image.quantization, image.tile, image.copy().info])
+            second = Image.open(io.BytesIO(content))
+            second.close()
+            found.append([second.quantization, second.bits, second.layers])
+    return [[repr(one) for one in each] for each in found]
+
+
 def used_twice() -> Any:
     image = Image.open(io.BytesIO(PHOTO))
     return image.crop((0, 0, 9, 9)), image.resize((8, 8)), image, image.fp is None, image.tile
@@ -305,7 +325,7 @@ def closed_between() -> Any:
 BEHAVIOURS: dict[str, Callable[[], Any]] = {
     function.__name__: function
     for function in (
-        saved_again, changed_behind, parsed, described, of_the_file, used_twice, on_pixels, written, enhancers, in_a_with_statement, closed_between,
+        saved_again, changed_behind, parsed, described, of_the_file, of_many_headers, used_twice, on_pixels, written, enhancers, in_a_with_statement, closed_between,
     )  # fmt: skip
 }
 BEHAVIOURS.update(

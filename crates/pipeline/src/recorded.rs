@@ -184,6 +184,58 @@ impl Source {
     }
 }
 
+/// What Pillow's reader of a header has to see of one, and the segments with quantisation tables that it need not: it takes
+/// Pillow longer to read these and the Huffman tables than all the rest.
+///
+/// None where a header is incomplete or unusual, so that Pillow had better read all of it: it has other segments than those of
+/// applications, comments, tables, restart intervals, one frame and the first scan; or one of an application follows tables, as
+/// places of what it has would be others.
+pub fn shortened(head: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (mut short, mut tables) = (head.get(..2)?.to_vec(), Vec::new());
+    if short != [0xFF, 0xD8] {
+        return None;
+    }
+    let (mut at, mut left_out, mut framed) = (2, false, false);
+    loop {
+        let &[0xFF, marker, high, low] = head.get(at..at + 4)? else {
+            return None;
+        };
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        let segment = head.get(at..at + 2 + len)?;
+        let body = segment.get(4..)?;
+        at += 2 + len;
+        match marker {
+            0xE0..=0xEF | 0xFE if !left_out => short.extend_from_slice(segment),
+            0xC0..=0xC2 if !framed => {
+                framed = true;
+                short.extend_from_slice(segment);
+            }
+            0xDB if whole_tables(body) => {
+                left_out = true;
+                tables.extend_from_slice(segment);
+            }
+            0xC4 | 0xDD => left_out = true,
+            0xDA if framed => {
+                short.extend_from_slice(segment);
+                return Some((short, tables));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Whether a segment has quantisation tables and nothing else.
+fn whole_tables(mut body: &[u8]) -> bool {
+    while let Some((&kind, rest)) = body.split_first() {
+        let bytes = if kind >> 4 == 0 { 64 } else { 128 };
+        let Some((_, after)) = rest.split_at_checked(bytes) else {
+            return false;
+        };
+        body = after;
+    }
+    true
+}
+
 /// Components of a pixel in a file: 1, 3 or 4.
 pub fn components(header: &Header) -> usize {
     match header.color {

@@ -66,6 +66,8 @@ class _State:
     def __init__(self) -> None:
         #: Pillow's factory of JPEGs, while this module's is in its place.
         self.factory: Optional[Callable[..., Any]] = None
+        #: Whether Pillow reads headers without their tables.
+        self.headers = True
         #: Whether this Pillow is left alone.
         self.refused = False
         #: Whether resizes are Pillow's to the bit, so that they are remembered.
@@ -390,8 +392,62 @@ class _Remembered(_Remembering, _Plain):
     __class__ = property(lambda self: _Plain, lambda self, kind: _set_class(self, kind))
 
 
+#: Bytes of a file in which its header is looked for.
+_HEAD = 8192
+
+
+class _Tables:
+    """What Pillow's reader of quantisation tables wants of an image."""
+
+    def __init__(self, segments: bytes) -> None:
+        self.fp = io.BytesIO(segments)
+        self.quantization: dict[int, list[int]] = {}
+
+
 class _Opened(_Remembering, _PlainFile):
     """A JPEG whose header was read."""
+
+    def _open(self: Any) -> None:
+        """Has Pillow read the header without its tables, which few ever ask for."""
+        file = self.fp
+        found = None
+        if _state.headers:
+            head = file.read(_HEAD)
+            found = Jpeg.shortened(head) if isinstance(head, bytes) else None
+            file.seek(0)
+        if found is None:
+            _PlainFile._open(self)
+            return
+        short, tables = found
+        self.fp = io.BytesIO(short)
+        try:
+            _PlainFile._open(self)
+        finally:
+            self.fp = file
+        self.__dict__.pop("quantization", None)
+        self.__dict__["_tables"] = tables
+
+    def _read_tables(self: Any) -> None:
+        own = self.__dict__
+        tables = own.pop("_tables", None)
+        if tables is None:
+            return
+        reader: Any = _Tables(tables)
+        while len(reader.fp.read(2)) == 2:
+            JpegImagePlugin.DQT(reader, 0xFFDB)
+        own.setdefault("quantization", reader.quantization)
+
+    def _quantization(self: Any) -> Any:
+        self._read_tables()
+        try:
+            return self.__dict__["quantization"]
+        except KeyError:
+            raise AttributeError("quantization") from None
+
+    def _set_quantization(self: Any, tables: Any) -> None:
+        self.__dict__["quantization"] = tables
+
+    quantization = property(_quantization, _set_quantization)
 
     def _begin(self: Any, rgb: Optional[bool] = None) -> Any:
         own = self.__dict__
@@ -445,6 +501,7 @@ class _Opened(_Remembering, _PlainFile):
 
     def _plain(self: Any) -> None:
         """Pillow's own class from here on."""
+        self._read_tables()
         for name in ("_source", "_tried", "_bytes"):
             self.__dict__.pop(name, None)
         _set_class(self, _PlainFile)
@@ -823,6 +880,8 @@ def _differences() -> str:
         if expected._new(core).tobytes() != expected.tobytes():
             return "it keeps pixels in another way"
         sources.append(source)
+        if _differs_in_its_header(file):
+            _state.headers = False
     source = sources[0]
 
     def same(*ops: float) -> bool:
@@ -843,6 +902,16 @@ def _differences() -> str:
     if left:
         warnings.warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ", RuntimeWarning, stacklevel=4)
     return ""
+
+
+def _differs_in_its_header(file: Any) -> bool:
+    """Whether an image that was opened with a shortened header is another one than Pillow's."""
+    file.seek(0)
+    plain: Any = _PlainFile(file)
+    file.seek(0)
+    own: Any = _Opened(file)
+    names = ("size", "mode", "info", "app", "applist", "layer", "layers", "bits", "tile", "quantization", "_exif_offset")
+    return any(getattr(plain, name, None) != getattr(own, name, None) for name in names)
 
 
 @functools.lru_cache(maxsize=1)
