@@ -43,7 +43,7 @@ for target in "$@"; do
     project=$root/fuzz features=()
     case $target in
     differential) project=$root/fuzz/differential ;;
-    image | pipeline | shard | manifest | sides | samples | events | mask | classes | batch | cache) features=(--features rooms) ;;
+    image | pipeline | recorded | shard | manifest | sides | samples | events | mask | classes | batch | cache) features=(--features rooms) ;;
     esac
     corpus=$home/corpus/$target findings=$home/findings/$target
     mkdir -p "$corpus" "$findings" "$home/bin" "$home/logs"
