@@ -90,7 +90,7 @@ impl Scratch {
 
     pub fn give(&mut self, buffer: Vec<u8>) {
         // What one huge image needed is not kept for good.
-        if buffer.len() <= 64 << 20 && self.0.len() < 4 {
+        if buffer.len() <= 16 << 20 && self.0.len() < 4 {
             self.0.push(buffer);
         }
     }
