@@ -467,7 +467,7 @@ class _Opened(_Remembering, _PlainFile):
         own["_tried"] = True
         tile = self.tile
         if (
-            len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tuple(tile[0][1]) != (0, 0, *self._size)
+            len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *self._size)
             or self.decoderconfig or self.fp is None or own.get(_PIXELS) is not None
             or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
         ):  # fmt: skip
