@@ -227,7 +227,8 @@ impl Jpeg {
         count: usize,
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
-        let out = room::<u8>(address, count, 3 * self.pixels(&ops))?;
+        // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
+        let out = unsafe { room::<u8>(address, count, 3 * self.pixels(&ops))? };
         self.perform(py, &ops, larger_first, Layout::Rgb, out)
     }
 
@@ -244,27 +245,15 @@ impl Jpeg {
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
         let pixels = self.pixels(&ops);
-        let out = room::<f32>(address, count, 3 * pixels)?;
-        let mut whole = vec![0; 4 * pixels];
+        // SAFETY: what calls this in the package holds a new tensor or array of `count` floats there.
+        let out = unsafe { room::<f32>(address, count, 3 * pixels)? };
+        let mut whole = Vec::new();
+        whole.try_reserve_exact(4 * pixels).map_err(refused)?;
+        whole.resize(4 * pixels, 0);
         self.perform(py, &ops, larger_first, Layout::Rgbx, &mut whole)?;
         py.detach(|| recorded::to_floats(whole.as_chunks().0, normalize, out));
         Ok(())
     }
-}
-
-/// `(from - mean) / std` of three planes of floats, from one address to another.
-#[pyfunction]
-pub(crate) fn normalize_to(
-    py: Python<'_>,
-    from: usize,
-    address: usize,
-    count: usize,
-    normalize: Normalize,
-) -> PyResult<()> {
-    let from: &[f32] = room(from, count, count)?;
-    let out = room::<f32>(address, count, count)?;
-    py.detach(|| recorded::normalize(from, normalize, out));
-    Ok(())
 }
 
 /// The bytes of an object, by its address.

@@ -36,7 +36,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _stokehold {
     #[pymodule_export]
-    use super::images::{Jpeg, fetch, normalize_to};
+    use super::images::{Jpeg, fetch};
     #[pymodule_export]
     use super::loader::{Given, Iteration, Loader};
     #[pymodule_export]

@@ -192,11 +192,14 @@ fn lend(memory: &CudaMemory, request: &ExportRequest<'_>) -> PyResult<LentMemory
     unsafe { memory.lend(stream) }.map_err(|error| PyBufferError::new_err(error.to_string()))
 }
 
-/// `wanted` numbers at an address that Python code of this package gives, with room for `count`.
+/// `wanted` numbers at an address, where there is room for `count`.
 ///
 /// # Errors
 /// The address is not one of such numbers, or there is another count.
-pub(crate) fn room<'a, T: DlpackElement>(
+///
+/// # Safety
+/// `count` numbers of this type lie there, writable, for as long as the slice is used, and nobody else uses them meanwhile.
+pub(crate) unsafe fn room<'a, T: DlpackElement>(
     address: usize,
     count: usize,
     wanted: usize,
@@ -204,11 +207,10 @@ pub(crate) fn room<'a, T: DlpackElement>(
     let pointer = address as *mut T;
     if pointer.is_null() || !pointer.is_aligned() || count != wanted {
         return Err(PyValueError::new_err(format!(
-            "room for {count} numbers instead of {wanted}"
+            "{count} numbers at address {address:#x} for {wanted}"
         )));
     }
-    // SAFETY: `stokehold.pillow` and `stokehold.images` pass the address and the size of a tensor or array that they hold
-    // during the call, contiguous and writable, of this type, and hand to nobody else meanwhile.
+    // SAFETY: as the caller promises.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
 }
 

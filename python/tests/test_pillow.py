@@ -306,7 +306,19 @@ def written() -> Any:
 def enhancers() -> Any:
     image = rgb()
     contrast, color = ImageEnhance.Contrast(image), ImageEnhance.Color(image)
-    return contrast.degenerate, contrast.enhance(0.4), color.degenerate, color.enhance(-0.5), ImageEnhance.Sharpness(image.convert("L")).enhance(2)
+    changed = ImageEnhance.Sharpness(image)
+    image = image.copy()
+    second = rgb()
+    behind = ImageEnhance.Contrast(second)
+    second.paste((255, 255, 255), (0, 0, second.width, second.height // 2))
+    other = ImageEnhance.Color(rgb())
+    other.image = ImageOps.invert(rgb())
+
+    class Own(ImageEnhance.Contrast):
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    return changed.enhance(0.3), behind.enhance(0.5), other.enhance(0.5), Own(rgb()).enhance(np.float32(0.5)), contrast.degenerate, contrast.enhance(0.4), color.degenerate, color.enhance(-0.5), ImageEnhance.Sharpness(image.convert("L")).enhance(2)
 
 
 def in_a_with_statement() -> Any:
@@ -347,7 +359,8 @@ BEHAVIOURS.update(
     from_the_class=lambda: [Image.Image.resize(rgb(), (20, 20)), Image.Image.crop(Image.open(io.BytesIO(PHOTO)), (1, 1, 5, 5))],
     arrays=lambda: [np.array(rgb()), np.asarray(rgb().crop((0, 0, 8, 8))), Image.fromarray(np.asarray(rgb())[:, ::-1])],
     behind_a_prefix=lambda: Image.open(io.BytesIO(PHOTO + b"behind the end")).convert("RGB"),
-    half_a_file=lambda: rgb(PHOTO[: len(PHOTO) // 2]),
+    half_a_file=lambda: rgb(PHOTO[: len(PHOTO) // 2]) and None,
+    half_a_file_with_a_thumbnail=lambda: rgb((PHOTO[:2] + b"\xff\xe1\x00\x08own\xff\xd9\x00" + PHOTO[2:])[:3000]) and None,
     half_a_file_loaded=lambda: Image.open(io.BytesIO(PHOTO[: len(PHOTO) // 2])).load(),
     no_image=lambda: rgb(b"\xff\xd8\xff\xe0" + bytes(50)),
     arithmetic=lambda: rgb(photo(mode="L")).getpixel((3, 3)),
@@ -360,6 +373,25 @@ BEHAVIOURS.update(
 def test_what_scripts_do_is_as_with_pillow(name: str) -> None:
     expected, seen = both(BEHAVIOURS[name])
     assert expected == seen
+
+
+def test_a_class_of_the_scripts_own_has_the_pixels() -> None:
+    class Own(Image.Image):
+        pass
+
+    class OwnFile(PIL.JpegImagePlugin.JpegImageFile):
+        pass
+
+    def taken(number: int) -> Any:
+        image: Any = rgb().crop((3, 3, 40, 40)) if number == 0 else Image.open(io.BytesIO(PHOTO))
+        if number == 2:
+            image.crop((0, 0, 9, 9))
+        image.__class__ = Own if number == 0 else OwnFile
+        return image.getpixel((5, 5)), image.tobytes()
+
+    for number in range(3):
+        expected, seen = both(lambda number=number: taken(number))
+        assert expected == seen and isinstance(expected, list), number
 
 
 def test_an_image_is_an_image() -> None:
@@ -429,23 +461,81 @@ def test_files(tmp_path: Path) -> None:
 # Processes and threads.
 
 
-def test_threads_share_an_image() -> None:
-    for _ in range(20):
-        image = rgb().resize((90, 70), 2)
-        found: list[bytes] = []
-        threads = [threading.Thread(target=lambda image=image: found.append(np.asarray(image.crop((2, 2, 80, 60))).tobytes() + image.copy().tobytes())) for _ in range(4)]
-        threads += [threading.Thread(target=lambda image=image: image.getpixel((0, 0))) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        assert len(set(found)) == 1 and len(found) == 4
+@pytest.mark.parametrize("kind", ["remembered", "opened", "loaded"])
+def test_threads_share_an_image(kind: str) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(30):
+            image = rgb().resize((90, 70), 2) if kind == "remembered" else Image.open(io.BytesIO(PHOTO))
+            if kind == "loaded":
+                image.load()
+            found: list[Any] = []
+
+            def use(image: Any = image, found: list[Any] = found) -> None:
+                try:
+                    part = np.asarray(image.crop((2, 2, 80, 60))).tobytes()
+                    found.append((part, image.getpixel((1, 1)), image.convert("L").tobytes(), image.copy().tobytes()))
+                except Exception as error:
+                    found.append(repr(error))
+
+            threads = [threading.Thread(target=use) for _ in range(5)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert len(set(found)) == 1 and len(found) == 5 and isinstance(found[0], tuple), found
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="this system has no timers")
+def test_a_signal_handler_looks_at_images() -> None:
+    ran = run_in(
+        "import io, random, signal, time\nfrom PIL import Image\nimport stokehold.pillow\n"
+        "b = io.BytesIO(); Image.new('RGB', (8, 8)).save(b, 'JPEG'); d = b.getvalue()\n"
+        "def handler(*_):\n"
+        "    Image.open(io.BytesIO(d)).convert('RGB').getpixel((0, 0))\n"
+        "    signal.setitimer(signal.ITIMER_REAL, .0002 + random.random() * .0003)\n"
+        "signal.signal(signal.SIGALRM, handler); signal.setitimer(signal.ITIMER_REAL, .0005)\n"
+        "end = time.time() + 4\n"
+        "while time.time() < end: Image.open(io.BytesIO(d)).convert('RGB').getpixel((0, 0))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_long_chains_and_large_images_are_no_end() -> None:
+    image = rgb().resize((20, 10))
+    for _ in range(3000):
+        image = image.transpose(0)
+    ours.uninstall()
+    assert image.tobytes() == rgb().resize((20, 10)).tobytes()
+    ours.install(0)
+    # Between the passes of a resize: Pillow's own affair.
+    file = io.BytesIO()
+    Image.new("RGB", (10, 60000)).save(file, "JPEG")
+    assert type(rgb(file.getvalue()).resize((300, 100))).__name__ == "_Remembered"
+    limited = run_in(
+        "import io, resource\nfrom PIL import Image\nimport stokehold.pillow\n"
+        f"tall = Image.open(io.BytesIO({file.getvalue()!r})).convert('RGB')\n"
+        "own = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (own + (300 << 20), own + (300 << 20)))\n"
+        "for size in ((300000, 100), (1000, 60000), (1, 1)):\n"
+        "    try: tall.resize(size).getpixel((0, 0)); print('made')\n"
+        "    except MemoryError: print('MemoryError')\n"
+    )
+    assert limited.returncode == 0 and limited.stdout.split()[-1] == "made", limited
+
+
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_images_have_pixels_before_a_fork() -> None:
     """So that not every child makes them again."""
-    image, damaged = rgb().resize((30, 20)), rgb(PHOTO).crop((0, 0, 5, 5))
+    image = rgb().resize((30, 20))
+    # Whoever uses it is told.
+    damaged = rgb(PHOTO[: len(PHOTO) - 400] + bytes(398) + PHOTO[-2:])
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=lambda: queue.put((type(image).__name__, image.tobytes(), ours.counts()["made"])))
@@ -455,7 +545,7 @@ def test_images_have_pixels_before_a_fork() -> None:
     assert child.exitcode == 0
     assert (kind, made) == ("Image", 0)
     assert pixels == image.tobytes()
-    assert type(damaged).__name__ == "Image"
+    assert damaged.size == (150, 110)
 
 
 def test_what_is_not_used_is_not_kept() -> None:
@@ -478,6 +568,11 @@ def test_uninstalling_gives_everything_back() -> None:
     ours.uninstall()
     after = (Image.OPEN["JPEG"][0], ImageOps.equalize, ImageEnhance.Contrast.__init__, ImageEnhance.Contrast.enhance, set(vars(ImageEnhance.Contrast)))
     assert before == after
+    ours.install(0)
+    own = ImageOps.equalize = lambda image: image  # type: ignore[assignment]
+    ours.uninstall()
+    assert ImageOps.equalize is own, "what the script has put there stays"
+    ImageOps.equalize = before[1]
     assert type(Image.open(io.BytesIO(PHOTO))).__name__ == "JpegImageFile"
     assert remembered.tobytes() == rgb().resize((30, 20)).tobytes(), "what was remembered stays usable"
 
@@ -510,16 +605,16 @@ def test_a_difference_is_found_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert ours.counts()["compared"] > 0
     image = rgb().crop((0, 0, 9, 9))
     real = ours._made
-    wrong = {"off": True}
 
-    def made(source: Any, ops: Any, make: Any, packed: bool) -> Any:
-        return real(source, ops, (lambda ops, order: make((ops[0], ops[1] + 1, *ops[2:]), order)) if wrong["off"] else make, packed)
+    def made(source: Any, ops: Any, make: Any, *rest: Any) -> Any:
+        return real(source, ops, (lambda ops, order: make((ops[0], ops[1] + 1, *ops[2:]), order)), *rest)
 
     monkeypatch.setattr(ours, "_made", made)
     with pytest.warns(RuntimeWarning, match="differs from Pillow's"):
         pixels = image.tobytes()
     assert type(Image.open(io.BytesIO(PHOTO))).__name__ == "JpegImageFile"
     assert pixels == rgb().crop((0, 0, 9, 9)).tobytes(), "the image itself is Pillow's"
+    assert ours.counts()["different"] == 1
 
 
 def run_in(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -690,3 +785,63 @@ def test_transforms_are_still_converted() -> None:
     compose(rgb())
     assert ours._state.torchvision
     assert len(from_torchvision(compose).transforms) == 5
+
+
+@needs_torch
+def test_torch_traces_scripts_and_pickles_as_before() -> None:
+    import torch
+    from torchvision import transforms as T
+    from torchvision.transforms import functional as F
+
+    captured = F.to_tensor
+    kept = T.Compose([T.Lambda(captured)])
+    T.Compose([T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])(rgb())
+    assert ours._state.torchvision and F.to_tensor is not captured
+    values = torch.rand(3, 4, 4)
+    expected = (values - 0.5) / 0.5
+    normalize = T.Normalize([0.5] * 3, [0.5] * 3)
+    assert torch.equal(torch.jit.trace(normalize, torch.rand(3, 4, 4))(values), expected)
+    assert torch.equal(torch.jit.script(normalize)(values), expected)
+    assert torch.equal(torch.vmap(lambda one: F.normalize(one, [0.5] * 3, [0.5] * 3))(values[None])[0], expected)
+    for function in (captured, F.to_tensor, F.pil_to_tensor, ImageOps.invert):
+        assert pickle.loads(pickle.dumps(function)) is function
+    again = pickle.loads(pickle.dumps(kept))
+    assert torch.equal(again(rgb()), kept(rgb()))
+    ours.uninstall()
+    assert captured.__module__ == "torchvision.transforms.functional" and pickle.loads(pickle.dumps(captured)) is F.to_tensor
+
+
+@needs_torch
+def test_tensors_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torchvision import transforms as T
+    from torchvision.transforms import functional as F
+
+    ours.install(1)
+    compose = T.Compose([T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
+    for function in (compose, F.to_tensor, F.pil_to_tensor):
+        before = ours.counts()["compared"]
+        function(rgb())
+        assert (ours.counts()["compared"], ours.counts()["different"]) == (before + 1, 0)
+    real = ours._made
+    monkeypatch.setattr(ours, "_made", lambda source, ops, make, *rest: real(source, ops, lambda ops, order: make(ops, order) + 1, *rest))
+    with pytest.warns(RuntimeWarning, match="differs from Pillow's"):
+        made = compose(rgb())
+    monkeypatch.undo()
+    assert torch.equal(made, T.Compose([T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])(rgb()))
+
+
+@needs_torch
+def test_functions_of_the_script_are_called() -> None:
+    from torchvision import transforms as T
+    from torchvision.transforms import functional as F
+
+    compose = T.Compose([T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
+    compose(rgb())
+    real, called = F.normalize, []
+    F.normalize = lambda *values, **names: called.append(1) or real(*values, **names)
+    try:
+        compose(rgb())
+    finally:
+        F.normalize = real
+    assert called == [1]

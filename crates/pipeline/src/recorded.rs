@@ -10,16 +10,34 @@
 //! and the first one decodes that rectangle. The pixels are Pillow's to the bit: those of decoding everything and
 //! performing one operation after the other.
 
+use std::collections::TryReserveError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stokehold_jpeg::{ColorModel, Decoder, Error, Header, Layout, Region, Scale};
+use stokehold_jpeg::{ColorModel, Decoder, Header, Layout, Region, Scale};
 
 use crate::image::RgbImage;
 use crate::op::Interpolation;
 use crate::per_op::{self, Pointwise, Resize, Rows, Scratch};
 pub use crate::per_op::{Filter, PassOrder};
 use crate::step::{Affine, Step};
+
+/// Why pixels could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is broken or of an unsupported kind.
+    #[error(transparent)]
+    Jpeg(#[from] stokehold_jpeg::Error),
+    /// There is no memory for them.
+    #[error("no memory for the pixels")]
+    Memory(#[from] TryReserveError),
+    /// Each operation takes a part of the thread's stack.
+    #[error("{0} operations on one image; at most {MOST_OPERATIONS} are performed")]
+    TooMany(usize),
+}
+
+/// So many operations on one image are performed at once.
+pub const MOST_OPERATIONS: usize = 128;
 
 /// One operation of Pillow's.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,9 +135,13 @@ impl Source {
     /// what a reader makes of a cut file is its own affair.
     pub fn new(bytes: &[u8]) -> Result<Source, Error> {
         let header = Header::parse(bytes)?;
-        let tail = &bytes[bytes.len().saturating_sub(4096)..];
-        if !tail.windows(2).rev().any(|two| two == [0xFF, 0xD9]) {
-            return Err(Error::Truncated("without the marker of its end"));
+        // A thumbnail before the scan has an end of its own.
+        let begin = bytes
+            .len()
+            .saturating_sub(4096)
+            .max(first_scan(bytes).unwrap_or(0));
+        if !bytes[begin..].windows(2).rev().any(|two| two == [0xFF, 0xD9]) {
+            return Err(stokehold_jpeg::Error::Truncated("without the marker of its end").into());
         }
         Ok(Source {
             header,
@@ -159,6 +181,9 @@ impl Source {
     ) -> Result<(), Error> {
         let (width, height) = self.size(ops);
         assert_eq!(out.len(), width as usize * height as usize * layout.bytes());
+        if ops.len() > MOST_OPERATIONS {
+            return Err(Error::TooMany(ops.len()));
+        }
         let whole = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.views += 1;
@@ -167,7 +192,10 @@ impl Source {
                     performer
                         .decoder
                         .decode(bytes, self.header.full(), Scale::Full, Layout::Rgbx)?;
-                state.whole = Some(Arc::new(pixels.data.to_vec()));
+                let mut whole = Vec::new();
+                whole.try_reserve_exact(pixels.data.len())?;
+                whole.extend_from_slice(pixels.data);
+                state.whole = Some(Arc::new(whole));
             }
             state.whole.clone()
         };
@@ -224,6 +252,21 @@ pub fn shortened(head: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     }
 }
 
+/// Where the segments before the first scan end; none where they are broken.
+fn first_scan(bytes: &[u8]) -> Option<usize> {
+    let mut at = 2;
+    loop {
+        let begin = at + bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
+        // Any number of FF may stand before a marker.
+        let begin = begin + bytes[begin..].iter().position(|&byte| byte != 0xFF)?;
+        if bytes[begin] == 0xDA {
+            return Some(begin);
+        }
+        let len = bytes.get(begin + 1..begin + 3)?;
+        at = begin + 1 + usize::from(u16::from_be_bytes([len[0], len[1]]));
+    }
+}
+
 /// Whether a segment has quantisation tables and nothing else.
 fn whole_tables(mut body: &[u8]) -> bool {
     while let Some((&kind, rest)) = body.split_first() {
@@ -273,21 +316,6 @@ fn planes(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut
             Some((mean, std)) => plane.for_each(|(to, pixel)| *to = (level(pixel) - mean[c]) / std[c]),
             None => plane.for_each(|(to, pixel)| *to = level(pixel)),
         }
-    }
-}
-
-/// Three planes of floats, less `mean` and divided by `std`.
-///
-/// # Panics
-/// Where the two do not have the same length.
-pub fn normalize(from: &[f32], (mean, std): ([f32; 3], [f32; 3]), out: &mut [f32]) {
-    assert_eq!(from.len(), out.len());
-    let plane = (out.len() / 3).max(1);
-    let planes = out.chunks_exact_mut(plane).zip(from.chunks_exact(plane));
-    for (c, (to, from)) in planes.take(3).enumerate() {
-        to.iter_mut()
-            .zip(from)
-            .for_each(|(to, v)| *to = (v - mean[c]) / std[c]);
     }
 }
 
@@ -355,7 +383,7 @@ impl Walk<'_> {
             }
             Some(_) => {
                 let len = rect.width as usize * rect.height as usize * pixel;
-                let mut data = scratch.take(len);
+                let mut data = scratch.take(len)?;
                 self.write(decoder, scratch, n, rect, pixel, &mut data[..len])?;
                 Ok(Pixels::Owned(data))
             }
@@ -393,7 +421,7 @@ impl Walk<'_> {
             return Ok(Pixels::Lent { data, stride });
         }
         let row = 3 * rect.width as usize;
-        let mut narrow = scratch.take(row * rect.height as usize);
+        let mut narrow = scratch.take(row * rect.height as usize)?;
         for (to, from) in narrow
             .chunks_exact_mut(row)
             .zip(data.chunks(stride))
@@ -459,7 +487,7 @@ impl Walk<'_> {
                     to: (made.width, made.height),
                     order: self.order,
                 };
-                let plan = resize.plan(rect);
+                let plan = resize.plan(rect)?;
                 let Some(needs) = plan.needs() else {
                     out.fill(0);
                     return Ok(());
@@ -467,7 +495,7 @@ impl Walk<'_> {
                 // A pass across is fastest from four bytes a pixel.
                 let from = if plan.keeps_pixels() { pixel } else { 4 };
                 let pixels = self.pixels(decoder, scratch, last, needs, from)?;
-                plan.run(pixels.rows(needs.width, from), pixel, out, scratch);
+                plan.run(pixels.rows(needs.width, from), pixel, out, scratch)?;
                 pixels.give_to(scratch);
                 Ok(())
             }
@@ -504,7 +532,9 @@ impl Walk<'_> {
         rect: Region,
     ) -> Result<RgbImage, Error> {
         let row = 3 * rect.width as usize;
-        let mut data = vec![0; row * rect.height as usize];
+        let mut data = Vec::new();
+        data.try_reserve_exact(row * rect.height as usize)?;
+        data.resize(row * rect.height as usize, 0);
         self.copy(decoder, scratch, n, rect, 3, row, &mut data)?;
         Ok(RgbImage {
             width: rect.width,

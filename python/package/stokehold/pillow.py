@@ -30,11 +30,13 @@ import threading
 import time
 import warnings
 import weakref
+from types import ModuleType
 from typing import Any, Callable, Optional
 
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
-from stokehold._stokehold import Jpeg, normalize_to
+from stokehold import _originals
+from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "uninstall"]
 
@@ -56,7 +58,8 @@ _PIXELS = "_im" if "_im" in _Plain().__dict__ else "im"
 _MODE = "_mode" if "_mode" in _Plain().__dict__ else "mode"
 _TEMPLATE = {**{name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, "info")}, _MODE: "RGB"}
 _set_class = object.__dict__["__class__"].__set__
-_lock = threading.Lock()
+#: A signal's handler may look at an image while this thread gives another one its pixels.
+_lock = threading.RLock()
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -76,8 +79,8 @@ class _State:
         self.colors = self.transforms = True
         #: Every so many images one is compared with Pillow's; 0 for none.
         self.every = 0
-        #: Functions and methods of others that were replaced: the owner, its attribute, and what was there, or None.
-        self.replaced: list[tuple[Any, str, Any]] = []
+        #: Functions and methods of others that were replaced: the owner, its attribute, what was there, or None, and what is.
+        self.replaced: list[tuple[Any, str, Any, Any]] = []
         #: Whether torchvision's are among them, or cannot be.
         self.torchvision = False
         #: The folder for the counts of the processes.
@@ -85,7 +88,7 @@ class _State:
         self.clear()
 
     def clear(self) -> None:
-        self.opened = self.made = self.compared = self.fallen_back = 0
+        self.opened = self.made = self.compared = self.different = self.fallen_back = 0
         #: Seconds of this thread's CPU time for the images that were compared, here and by Pillow.
         self.own_seconds = self.pillow_seconds = 0.0
         #: How often Pillow did what could have been remembered, by reason.
@@ -100,10 +103,11 @@ _pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def counts() -> dict[str, Any]:
     """What happened in this process since :func:`install`.
 
-    `opened` JPEGs; images whose pixels were `made` here, and those that were `compared` with Pillow's, with the CPU time of
-    both (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and the `reasons`.
+    `opened` JPEGs; images whose pixels were `made` here, those that were `compared` with Pillow's and those that were
+    `different`, with the CPU time of both sides (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and
+    the `reasons`.
     """
-    names = ("opened", "made", "compared", "own_seconds", "pillow_seconds", "fallen_back")
+    names = ("opened", "made", "compared", "different", "own_seconds", "pillow_seconds", "fallen_back")
     return {**{name: getattr(_state, name) for name in names}, "reasons": dict(_state.reasons)}
 
 
@@ -170,28 +174,28 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
     return image
 
 
-def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], packed: bool) -> Any:
-    """`make` of the operations; None where Pillow has to do it. Now and then the result is compared with Pillow's."""
+def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pillow: Callable[[Any], Any], same: Callable[[Any, Any], bool]) -> Any:
+    """`make` of the operations; None where Pillow has to do it. Now and then the result is compared with what `by_pillow` makes of
+    Pillow's image, and that is the result where it differs."""
     compared = _due()
     began = time.thread_time() if compared else 0.0
     try:
-        pixels = make(ops, _LARGER_FIRST)
-    except ValueError as error:
+        made = make(ops, _LARGER_FIRST)
+    except (ValueError, MemoryError) as error:
         _fall_back(str(error))
         return None
     _state.made += 1
     if not compared:
-        return pixels
+        return made
     own = time.thread_time() - began
     began = time.thread_time()
-    image = _by_pillow(source, ops)
+    expected = by_pillow(_by_pillow(source, ops))
     _state.pillow_seconds += time.thread_time() - began
     _state.own_seconds += own
     _state.compared += 1
-    expected = image.tobytes()
-    seen = pixels if packed else Image.frombytes("RGB", image.size, bytes(pixels), "raw", "RGBX").tobytes()
-    if seen == expected:
-        return pixels
+    if same(made, expected):
+        return made
+    _state.different += 1
     uninstall()
     warnings.warn(
         f"stokehold.pillow: an image differs from Pillow's after {ops}; Pillow makes the images of this process from here on. "
@@ -199,18 +203,28 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], packed
         RuntimeWarning,
         stacklevel=2,
     )
-    return expected if packed else image.im.copy()
+    return expected
+
+
+def _packed(source: Jpeg, ops: tuple[float, ...]) -> Optional[bytes]:
+    """The pixels, three bytes each."""
+    made: Optional[bytes] = _made(source, ops, source.rgb, lambda image: image.tobytes(), lambda a, b: bool(a == b))
+    return made
 
 
 def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int]) -> Any:
     """The pixels, as Pillow keeps them."""
-    pixels = _made(source, ops, source.rgbx, False)
-    if pixels is None:
-        return _by_pillow(source, ops).im
-    if not isinstance(pixels, bytearray):
-        return pixels
+
+    def same(made: bytearray, expected: Any) -> bool:
+        return bool(Image.frombytes("RGB", size, bytes(made), "raw", "RGBX").tobytes() == expected.tobytes())
+
+    made = _made(source, ops, source.rgbx, lambda image: image, same)
+    if made is None:
+        made = _by_pillow(source, ops)
+    if not isinstance(made, bytearray):
+        return made.im
     # Pillow maps the buffer: no copy. It is writable, so the image can be changed as any.
-    return _pillow.core.map_buffer(pixels, size, "raw", 0, ("RGB", 0, 1))
+    return _pillow.core.map_buffer(made, size, "raw", 0, ("RGB", 0, 1))
 
 
 class _Access:
@@ -218,17 +232,21 @@ class _Access:
 
     def __init__(self, image: Any) -> None:
         self._image = image
+        self._access: Any = None
+
+    def _pixels(self) -> Any:
+        if self._access is None:
+            self._access = _Plain.load(self._image)
+        return self._access
 
     def __getitem__(self, at: Any) -> Any:
-        access: Any = _Plain.load(self._image)
-        return access[at]
+        return self._pixels()[at]
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        access: Any = _Plain.load(self._image)
-        access[at] = value
+        self._pixels()[at] = value
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_Plain.load(self._image), name)
+        return getattr(self._pixels(), name)
 
 
 # Images.
@@ -240,18 +258,144 @@ def _copied(info: dict[Any, Any]) -> dict[Any, Any]:
     return info.copy()
 
 
+#: Larger images, also between two passes of a resize, are Pillow's, which raises MemoryError where it has to.
+_PIXELS_MOST = 1 << 26
+#: Numbers of operations that are remembered: from four a operation on.
+_MOST = 400
+
+
 def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any]) -> Any:
     new: Any = object.__new__(_Remembered)
-    new.__dict__.update(_TEMPLATE, _source=source, _ops=ops, _size=size, info=_copied(info))
-    _pending[id(new)] = new
+    new.__dict__.update(_TEMPLATE, _recorded=(source, ops), _size=size, info=_copied(info))
+    if len(ops) > _MOST:
+        # Every operation takes a part of the stack when it is performed.
+        getattr(new, _PIXELS)
+    else:
+        _pending[id(new)] = new
     return new
 
 
+# What follows are functions: another thread may change the class of an image while its methods run.
+
+
+def _begin(image: Any, rgb: Optional[bool] = None) -> Any:
+    """The source and the operations so far; None where an image has pixels, or where Pillow has to make them. With `rgb`, an opened
+    image of grey or inks becomes RGB next; everything else that is done with one of these is Pillow's."""
+    own = image.__dict__
+    if type(image) is not _Opened:
+        return own.get("_recorded")
+    source = own.get("_source")
+    if source is None:
+        # A lock of its own: threads wait for their files side by side.
+        with own.setdefault("_reading", threading.RLock()):
+            source = own.get("_source")
+            if source is None and ("_tried" in own or not _read(image)):
+                return None
+            source = own.get("_source")
+    if source is None or image.mode != "RGB" and rgb is not True:
+        return None
+    return source, ()
+
+
+def _become(image: Any, pixels: Any = None) -> None:
+    """Gives a remembered image pixels: those that it is given, or its own. It is a plain image from then on."""
+    own = image.__dict__
+    given = pixels is not None
+    recorded = own.get("_recorded")
+    if not given:
+        if recorded is None:
+            # Another thread was first.
+            return
+        source, ops = recorded
+        pixels = _core(source, ops, image._size)
+    with _lock:
+        if not given and "_recorded" not in own:
+            return
+        own[_PIXELS] = pixels
+        own.pop("_recorded", None)
+        own.pop("_bytes", None)
+        _set_class(image, _Plain)
+        _pending.pop(id(image), None)
+
+
+def _become_plain(image: Any) -> None:
+    """An opened image is Pillow's own from here on."""
+    with _lock:
+        if type(image) is _Opened:
+            _read_tables(image)
+            for name in ("_source", "_tried", "_reading", "_bytes"):
+                image.__dict__.pop(name, None)
+            _set_class(image, _PlainFile)
+
+
+def _load_opened(image: Any) -> None:
+    """Gives an opened image its pixels, if its file was read here."""
+    own = image.__dict__
+    source = own.get("_source")
+    if source is None:
+        return
+    if image.mode == "RGB":
+        pixels = _core(source, (), image._size)
+    else:
+        plain: Any = _PlainFile(io.BytesIO(source.data))
+        plain.load()
+        pixels = plain.im
+    with _lock:
+        if type(image) is _Opened:
+            own[_PIXELS] = pixels
+            image.readonly = 0
+            _become_plain(image)
+
+
+def _read(image: Any) -> bool:
+    """Reads the file where Pillow would decode it, if it is one that is understood, and closes it as Pillow does."""
+    own = image.__dict__
+    own["_tried"] = True
+    tile = image.tile
+    if (
+        len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *image._size)
+        or image.decoderconfig or image.fp is None or own.get(_PIXELS) is not None
+        or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
+    ):  # fmt: skip
+        return False
+    file = image.fp
+    place = None
+    try:
+        place = file.tell()
+        file.seek(0)
+        source = Jpeg(file.read())
+        width, height, components, _ = source.header
+        if (width, height) != image._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[image.mode]:
+            raise ValueError("Pillow reads another header")
+    except (ValueError, TypeError, MemoryError) as error:
+        _fall_back(str(error))
+        if place is not None:
+            file.seek(place)
+        return False
+    image.tile, image.readonly = [], 0
+    own["_source"] = source
+    if image._exclusive_fp and image._close_exclusive_fp_after_loading:
+        file.close()
+    image.fp = None
+    return True
+
+
+def _read_tables(image: Any) -> None:
+    own = image.__dict__
+    tables = own.pop("_tables", None)
+    if tables is None:
+        return
+    reader: Any = _Tables(tables)
+    while len(reader.fp.read(2)) == 2:
+        JpegImagePlugin.DQT(reader, 0xFFDB)
+    own.setdefault("quantization", reader.quantization)
+
+
 class _Remembering:
-    """The methods that only remember. `_begin` gives a source and the operations so far, or None."""
+    """The methods that only remember."""
 
     def copy(self: Any) -> Any:
-        begun = self._begin()
+        begun = _begin(self)
         if begun is None:
             return _Plain.copy(self)
         source, ops = begun
@@ -270,8 +414,8 @@ class _Remembering:
             fine = False
         width, height = (x1 - x0, y1 - y0) if fine else (0, 0)
         begun = None
-        if width > 0 and height > 0 and width * height < 1 << 28 and max(-x0, -y0, x1, y1) <= 1 << 24:
-            begun = self._begin()
+        if width > 0 and height > 0 and width * height <= _PIXELS_MOST and max(-x0, -y0, x1, y1) <= 1 << 24:
+            begun = _begin(self)
         if begun is None:
             return _Plain.crop(self, box)
         Image._decompression_bomb_check((width, height))
@@ -286,7 +430,7 @@ class _Remembering:
             width, height = size
             fine = (
                 type(width) is int and type(height) is int and 0 < width < 1 << 20 and 0 < height < 1 << 20
-                and width * height < 1 << 28 and isinstance(kind, int) and kind in range(6) and reducing_gap is None and len(area) == 4
+                and max(width * height, width * high, wide * height) <= _PIXELS_MOST and isinstance(kind, int) and kind in range(6) and reducing_gap is None and len(area) == 4
                 and 0 <= area[0] < area[2] <= wide and 0 <= area[1] < area[3] <= high
             )  # fmt: skip
             if fine and box is not None:
@@ -297,14 +441,14 @@ class _Remembering:
             fine = False
         if fine and (width, height) == self._size and type(area) is tuple and area == (0, 0, wide, high):
             return self.copy()
-        begun = self._begin() if fine and _state.resizes else None
+        begun = _begin(self) if fine and _state.resizes else None
         if begun is None:
             return _Plain.resize(self, size, resample, box, reducing_gap)
         source, ops = begun
-        return _remember(source, (*ops, _RESIZE, int(kind), *area, width, height), (width, height), self.info)
+        return _remember(source, (*ops, _RESIZE, int(kind), *map(float, area), width, height), (width, height), self.info)
 
     def transpose(self: Any, method: Any) -> Any:
-        begun = self._begin() if isinstance(method, int) and method in range(7) else None
+        begun = _begin(self) if isinstance(method, int) and method in range(7) else None
         if begun is None:
             return _Plain.transpose(self, method)
         size = self._size if method in (0, 1, 3) else self._size[::-1]
@@ -320,12 +464,12 @@ class _Remembering:
                 method == 0 and _state.transforms and isinstance(resample, int) and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
                 and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
-                and type(width) is int and type(height) is int and 0 < width < 1 << 15 and 0 < height < 1 << 15
+                and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= _PIXELS_MOST
             )  # fmt: skip
         except Exception:
             fine = False
         if fine:
-            begun = self._begin()
+            begun = _begin(self)
         if begun is None:
             return _Plain.transform(self, size, method, data, resample, fill, fillcolor)
         source, ops = begun
@@ -333,7 +477,7 @@ class _Remembering:
 
     def convert(self: Any, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
         if matrix is None and not args and not kwargs and (mode is None or mode == "RGB"):
-            begun = self._begin(mode == "RGB")
+            begun = _begin(self, mode == "RGB")
             if begun is not None:
                 source, ops = begun
                 return _remember(source, ops, self._size, self.info)
@@ -341,12 +485,11 @@ class _Remembering:
 
     def tobytes(self: Any, encoder_name: str = "raw", *args: Any) -> Any:
         if encoder_name == "raw" and (not args or args == ("RGB",)):
-            begun = self._begin()
+            begun = _begin(self)
             if begun is not None:
                 known = self.__dict__.get("_bytes")
                 if known is None:
-                    source, ops = begun
-                    known = _made(source, ops, source.rgb, True)
+                    known = _packed(*begun)
                     if known is None:
                         return _Plain.tobytes(self, encoder_name, *args)
                     self.__dict__["_bytes"] = known
@@ -364,32 +507,14 @@ class _Remembering:
 class _Remembered(_Remembering, _Plain):
     """An image without pixels. To everybody it is an `Image.Image`, and it is one as soon as it has pixels."""
 
-    def _begin(self: Any, rgb: bool = True) -> Any:
-        own = self.__dict__
-        source = own.get("_source")
-        return None if source is None else (source, own["_ops"])
-
     def load(self: Any) -> Any:
-        return _Access(self) if "_source" in self.__dict__ else _Plain.load(self)
+        return _Access(self) if "_recorded" in self.__dict__ else _Plain.load(self)
 
-    def _become(self: Any, pixels: Any = None, wanted: bool = True) -> None:
-        own = self.__dict__
-        if wanted:
-            source, ops = own.get("_source"), own.get("_ops")
-            if source is None or ops is None:
-                # Another thread was first.
-                return
-            pixels = _core(source, ops, self._size)
-        with _lock:
-            if wanted and "_source" not in own:
-                return
-            own[_PIXELS] = pixels
-            for name in ("_source", "_ops", "_bytes"):
-                own.pop(name, None)
-            _set_class(self, _Plain)
-            _pending.pop(id(self), None)
+    def _take_class(self: Any, kind: Any) -> None:
+        _become(self)
+        _set_class(self, kind)
 
-    __class__ = property(lambda self: _Plain, lambda self, kind: _set_class(self, kind))
+    __class__ = property(lambda self: _Plain, _take_class)
 
 
 #: Bytes of a file in which its header is looked for.
@@ -427,18 +552,8 @@ class _Opened(_Remembering, _PlainFile):
         self.__dict__.pop("quantization", None)
         self.__dict__["_tables"] = tables
 
-    def _read_tables(self: Any) -> None:
-        own = self.__dict__
-        tables = own.pop("_tables", None)
-        if tables is None:
-            return
-        reader: Any = _Tables(tables)
-        while len(reader.fp.read(2)) == 2:
-            JpegImagePlugin.DQT(reader, 0xFFDB)
-        own.setdefault("quantization", reader.quantization)
-
     def _quantization(self: Any) -> Any:
-        self._read_tables()
+        _read_tables(self)
         try:
             return self.__dict__["quantization"]
         except KeyError:
@@ -449,82 +564,11 @@ class _Opened(_Remembering, _PlainFile):
 
     quantization = property(_quantization, _set_quantization)
 
-    def _begin(self: Any, rgb: Optional[bool] = None) -> Any:
-        own = self.__dict__
-        source = own.get("_source")
-        if source is None:
-            if "_tried" in own or not self._read():
-                return None
-            source = own["_source"]
-        # Grey and inks are remembered where they become RGB; everything else that is done with them is Pillow's.
-        if self.mode != "RGB" and rgb is not True:
-            return None
-        return source, ()
-
-    def _read(self: Any) -> bool:
-        """Reads the file where Pillow would decode it, if it is one that is understood, and closes it as Pillow does."""
-        own = self.__dict__
-        own["_tried"] = True
-        tile = self.tile
-        if (
-            len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *self._size)
-            or self.decoderconfig or self.fp is None or own.get(_PIXELS) is not None
-            or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
-        ):  # fmt: skip
-            return False
-        file = self.fp
-        place = None
-        try:
-            place = file.tell()
-            file.seek(0)
-            source = Jpeg(file.read())
-            width, height, components, _ = source.header
-            if (width, height) != self._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[self.mode]:
-                raise ValueError("Pillow reads another header")
-        except (ValueError, TypeError) as error:
-            _fall_back(str(error))
-            if place is not None:
-                file.seek(place)
-            return False
-        own["_source"] = source
-        self.tile, self.readonly = [], 0
-        if self._exclusive_fp and self._close_exclusive_fp_after_loading:
-            file.close()
-        self.fp = None
-        return True
-
     def load(self: Any) -> Any:
-        if self._begin(True) is None:
-            self._plain()
+        if _begin(self, True) is None:
+            _become_plain(self)
             return self.load()
         return _Access(self)
-
-    def _plain(self: Any) -> None:
-        """Pillow's own class from here on."""
-        self._read_tables()
-        for name in ("_source", "_tried", "_bytes"):
-            self.__dict__.pop(name, None)
-        _set_class(self, _PlainFile)
-
-    def _become(self: Any, pixels: Any = None, wanted: bool = True) -> None:
-        own = self.__dict__
-        if not wanted:
-            # Pillow's constructor puts None here.
-            own[_PIXELS] = pixels
-            if pixels is not None:
-                self._plain()
-            return
-        source = own.get("_source")
-        if source is None:
-            return
-        if self.mode == "RGB":
-            own[_PIXELS] = _core(source, (), self._size)
-        else:
-            plain = _PlainFile(io.BytesIO(source.data))
-            plain.load()
-            own[_PIXELS] = plain.im
-        self.readonly = 0
-        self._plain()
 
     def draft(self: Any, mode: Any, size: Any) -> Any:
         if "_source" not in self.__dict__:
@@ -532,25 +576,32 @@ class _Opened(_Remembering, _PlainFile):
         return _PlainFile.draft(self, mode, size)
 
     def _take_class(self: Any, kind: Any) -> None:
-        self._plain()
+        _load_opened(self)
+        _become_plain(self)
         _set_class(self, kind)
 
     __class__ = property(lambda self: _PlainFile, _take_class)
 
 
-def _pixels_property(become: Callable[..., None]) -> property:
-    def get(self: Any) -> Any:
-        become(self)
-        return self.__dict__[_PIXELS]
-
-    def put(self: Any, pixels: Any) -> None:
-        become(self, pixels, False)
-
-    return property(get, put)
+def _get_pixels(image: Any) -> Any:
+    _become(image)
+    return image.__dict__[_PIXELS]
 
 
-setattr(_Remembered, _PIXELS, _pixels_property(_Remembered._become))
-setattr(_Opened, _PIXELS, _pixels_property(_Opened._become))
+def _get_pixels_of_opened(image: Any) -> Any:
+    _load_opened(image)
+    return image.__dict__[_PIXELS]
+
+
+def _set_pixels_of_opened(image: Any, pixels: Any) -> None:
+    # Pillow's constructor puts None here.
+    image.__dict__[_PIXELS] = pixels
+    if pixels is not None:
+        _become_plain(image)
+
+
+setattr(_Remembered, _PIXELS, property(_get_pixels, _become))
+setattr(_Opened, _PIXELS, property(_get_pixels_of_opened, _set_pixels_of_opened))
 
 
 def _open(file: Any, filename: Any = None) -> Any:
@@ -573,12 +624,14 @@ def _open(file: Any, filename: Any = None) -> Any:
 
 
 def _replace(owner: Any, name: str, new: Any) -> None:
-    """Puts a function in the place of another one, which it names."""
+    """Puts a function in the place of another one, which it names, and which can still be pickled."""
     old = owner.__dict__.get(name)
-    if old is not None:
+    if old is not None and not hasattr(new, "_stokehold_instead_of"):
         functools.update_wrapper(new, old)
         new._stokehold_instead_of = old
-    _state.replaced.append((owner, name, old))
+        if isinstance(owner, ModuleType):
+            _originals.move(old)
+    _state.replaced.append((owner, name, old, new))
     setattr(owner, name, new)
 
 
@@ -586,7 +639,7 @@ def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
     """The image with a change of colours that is remembered; None where Pillow has to make it."""
     if type(image) is not _Remembered or not _state.colors:
         return None
-    begun = image._begin()
+    begun = _begin(image)
     if begun is None:
         return None
     source, ops = begun
@@ -618,21 +671,26 @@ def _watch_enhancer(kind: Any, code: int) -> None:
     begin, enhance = kind.__init__, kind.enhance
 
     def begun(self: Any, image: Any) -> None:
-        if type(image) is _Remembered and _state.colors:
+        # A class of the script's own may have another way to miss an attribute.
+        if type(self) is kind and type(image) is _Remembered and _state.colors:
             self.image = image
+            self._stokehold = image, image.copy()
         else:
             begin(self, image)
 
     def missing(self: Any, name: str) -> Any:
-        # What Pillow's constructor would have made of the image.
-        if name.startswith("__") or "image" not in self.__dict__ or "degenerate" in self.__dict__:
-            raise AttributeError(name)
-        begin(self, self.__dict__["image"])
+        # What Pillow's constructor would have made, of the image as it was then.
+        known = self.__dict__.pop("_stokehold", None)
+        if known is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        image = self.image
+        begin(self, known[1])
+        self.image = image
         return getattr(self, name)
 
     def enhanced(self: Any, factor: Any) -> Any:
-        made = None
-        if "degenerate" not in self.__dict__ and type(factor) in (int, float) and 0 <= factor <= 1e6:
+        known, made = self.__dict__.get("_stokehold"), None
+        if known is not None and self.image is known[0] and type(factor) in (int, float) and 0 <= factor <= 1e6:
             made = _stepped(self.image, code, factor)
         return enhance(self, factor) if made is None else made
 
@@ -657,63 +715,65 @@ def _watch_torchvision() -> None:
         from torch.nn.modules import module as modules
         from torchvision.transforms import _functional_pil, functional
         from torchvision.transforms.transforms import Compose, Normalize, ToTensor
+
+        plain: Any = functional
+        to_tensor, pil_to_tensor, normalize = plain.to_tensor, plain.pil_to_tensor, plain.normalize
+        adjust_hue, to_grayscale = _functional_pil.adjust_hue, _functional_pil.to_grayscale
+        any_hook: Any = modules._has_any_global_hook
+        compose, converted = Compose.__call__, ToTensor.__call__
     except ImportError:
-        # It is being imported, or broken.
+        # It is being imported.
+        return
+    except Exception as error:
+        _state.torchvision = True
+        warnings.warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}", RuntimeWarning, stacklevel=4)
         return
     _state.torchvision = True
-    any_hook: Any = modules._has_any_global_hook
-    pil_to_tensor = functional.pil_to_tensor
-    to_tensor, normalize, compose = functional.to_tensor, functional.normalize, Compose.__call__
-    adjust_hue, to_grayscale = _functional_pil.adjust_hue, _functional_pil.to_grayscale
+
+    def equal(made: Any, expected: Any) -> bool:
+        return bool(torch.equal(made, expected))
 
     def floats_of(image: Any, normalization: Any = None) -> Any:
         """The tensor of a remembered image; None where Pillow has to make the image."""
-        if type(image) is not _Remembered or torch.get_default_dtype() is not torch.float32:
-            return None
-        begun = image._begin()
-        if begun is None or "_bytes" in image.__dict__ or _due():
+        begun = _begin(image) if type(image) is _Remembered and torch.get_default_dtype() is torch.float32 else None
+        if begun is None or "_bytes" in image.__dict__:
             return None
         source, ops = begun
         width, height = image._size
-        out = torch.empty((3, height, width))
-        try:
-            source.floats_to(ops, _LARGER_FIRST, out.data_ptr(), out.numel(), normalization)
-        except ValueError as error:
-            _fall_back(str(error))
-            return None
-        _state.made += 1
-        return out
+
+        def make(ops: Any, larger_first: bool) -> Any:
+            out = torch.empty((3, height, width), device="cpu")
+            if type(out) is not torch.Tensor:
+                raise ValueError("torch makes tensors of another kind here")
+            source.floats_to(ops, larger_first, out.data_ptr(), out.numel(), normalization)
+            return out
+
+        def by_torchvision(image: Any) -> Any:
+            tensor = to_tensor(image)
+            return tensor if normalization is None else normalize(tensor, *normalization)
+
+        return _made(source, ops, make, by_torchvision, equal)
 
     def tensor_of(pic: Any) -> Any:
         made = floats_of(pic)
         return to_tensor(pic) if made is None else made
 
     def bytes_of(pic: Any) -> Any:
-        begun = pic._begin() if type(pic) is _Remembered and "_bytes" not in pic.__dict__ and not _due() else None
+        begun = _begin(pic) if type(pic) is _Remembered and "_bytes" not in pic.__dict__ else None
         if begun is None:
             return pil_to_tensor(pic)
         source, ops = begun
         width, height = pic._size
-        out = torch.empty((height, width, 3), dtype=torch.uint8)
-        try:
-            source.rgb_to(ops, _LARGER_FIRST, out.data_ptr(), out.numel())
-        except ValueError as error:
-            _fall_back(str(error))
-            return pil_to_tensor(pic)
-        _state.made += 1
-        return out.permute((2, 0, 1))
 
-    def normalized(tensor: Any, mean: Any, std: Any, inplace: Any = False) -> Any:
-        if (
-            type(tensor) is torch.Tensor and not inplace and tensor.dtype is torch.float32 and tensor.ndim == 3
-            and tensor.is_cpu and tensor.shape[0] == 3 and tensor.is_contiguous() and not tensor.requires_grad and tensor.numel() > 0
-        ):  # fmt: skip
-            normalization = _normalization(mean, std)
-            if normalization is not None:
-                out = torch.empty_like(tensor)
-                normalize_to(tensor.data_ptr(), out.data_ptr(), tensor.numel(), normalization)
-                return out
-        return normalize(tensor, mean, std, inplace)
+        def make(ops: Any, larger_first: bool) -> Any:
+            out = torch.empty((height, width, 3), dtype=torch.uint8)
+            if type(out) is not torch.Tensor or not out.is_cpu:
+                raise ValueError("torch makes tensors of another kind here")
+            source.rgb_to(ops, larger_first, out.data_ptr(), out.numel())
+            return out.permute((2, 0, 1))
+
+        made = _made(source, ops, make, pil_to_tensor, equal)
+        return pil_to_tensor(pic) if made is None else made
 
     def composed(self: Any, img: Any) -> Any:
         """ToTensor and Normalize, where one follows the other, in one pass."""
@@ -723,18 +783,24 @@ def _watch_torchvision() -> None:
         following = iter(range(1, len(transforms) + 1))
         for after in following:
             transform = transforms[after - 1]
-            if type(img) is _Remembered and after < len(transforms) and (type(transform) is ToTensor or _is_timms(transform)):
-                second = transforms[after]
-                normalization = None
-                if type(second) is Normalize and not (second.inplace or second._forward_hooks or second._forward_pre_hooks or any_hook()):
-                    normalization = _normalization(second.mean, second.std)
-                made = None if normalization is None else floats_of(img, normalization)
+            if after < len(transforms) and type(img) is _Remembered and (type(transform) is ToTensor or _is_timms(transform)):
+                made = fused(img, transforms[after])
                 if made is not None:
                     img = made
                     next(following)
                     continue
             img = transform(img)
         return img
+
+    def fused(image: Any, second: Any) -> Any:
+        """What ToTensor and a Normalize make of an image; None where they have to do it."""
+        if type(second) is not Normalize or second.inplace or second._forward_hooks or second._forward_pre_hooks or any_hook():
+            return None
+        if functional.to_tensor is not tensor_of or functional.normalize is not normalize or ToTensor.__call__ is not converted:
+            # The script has its own.
+            return None
+        normalization = _normalization(second.mean, second.std)
+        return None if normalization is None else floats_of(image, normalization)
 
     def hued(img: Any, hue_factor: Any) -> Any:
         made = _stepped(img, _HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
@@ -744,15 +810,28 @@ def _watch_torchvision() -> None:
         made = _stepped(img, _GRAY) if num_output_channels == 3 else None
         return to_grayscale(img, num_output_channels) if made is None else made
 
+    source, probe = _probe()
+    size = probe.size
+    if not all(source.rgb((_STEP, code, value, *size), _LARGER_FIRST) == _step(probe, code, value).tobytes() for code, value in ((_HUE, 0.3), (_GRAY, 0))):
+        _state.colors = False
+    floats = torch.empty((3, size[1], size[0]), device="cpu")
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    same = type(floats) is torch.Tensor
+    for normalization in (None, (mean, std)) if same else ():
+        source.floats_to((), _LARGER_FIRST, floats.data_ptr(), floats.numel(), normalization)
+        expected = to_tensor(probe)
+        same = same and torch.equal(floats, expected if normalization is None else normalize(expected, mean, std))
+    _replace(_functional_pil, "adjust_hue", hued)
+    _replace(_functional_pil, "to_grayscale", grey)
+    if not same:
+        warnings.warn("stokehold.pillow leaves torchvision's tensors to torchvision, whose numbers differ", RuntimeWarning, stacklevel=4)
+        return
     _replace(functional, "to_tensor", tensor_of)
-    _replace(functional, "normalize", normalized)
     _replace(functional, "pil_to_tensor", bytes_of)
+    _replace(Compose, "__call__", composed)
     second = sys.modules.get("torchvision.transforms.v2.functional._type_conversion")
     if getattr(second, "pil_to_tensor", None) is pil_to_tensor:
         _replace(second, "pil_to_tensor", bytes_of)
-    _replace(Compose, "__call__", composed)
-    _replace(_functional_pil, "adjust_hue", hued)
-    _replace(_functional_pil, "to_grayscale", grey)
 
 
 def _is_timms(transform: Any) -> bool:
@@ -762,12 +841,14 @@ def _is_timms(transform: Any) -> bool:
 
 def _normalization(mean: Any, std: Any) -> Optional[tuple[list[float], list[float]]]:
     """Three numbers each, none of which torchvision would refuse."""
+    for numbers in (mean, std):
+        if type(numbers) not in (list, tuple) or len(numbers) != 3 or not all(type(number) in (int, float) for number in numbers):
+            return None
     try:
-        mean, std = [float(value) for value in mean], [float(value) for value in std]
-        fine = len(mean) == len(std) == 3 and all(struct.unpack("3f", struct.pack("3f", *std)))
-    except (TypeError, ValueError, struct.error, OverflowError):
+        fine = all(struct.unpack("3f", struct.pack("3f", *std))) and struct.pack("3f", *mean)
+    except (struct.error, OverflowError):
         return None
-    return (mean, std) if fine else None
+    return (list(map(float, mean)), list(map(float, std))) if fine else None
 
 
 def _due() -> bool:
@@ -830,10 +911,15 @@ def uninstall() -> None:
     """Gives JPEGs and all that was replaced back to Pillow and torchvision. Images that are there stay what they are."""
     if _state.factory is None:
         return
-    Image.register_open("JPEG", _state.factory, Image.OPEN["JPEG"][1])
+    if Image.OPEN["JPEG"][0] is _open:
+        Image.register_open("JPEG", _state.factory, Image.OPEN["JPEG"][1])
     _state.factory = None
     while _state.replaced:
-        owner, name, old = _state.replaced.pop()
+        owner, name, old, new = _state.replaced.pop()
+        _originals.move_back(old)
+        if owner.__dict__.get(name) is not new:
+            # The script has put its own there.
+            continue
         if old is None:
             delattr(owner, name)
         else:
@@ -856,12 +942,24 @@ def _not_installed(why: str) -> bool:
     return False
 
 
+def _probe() -> tuple[Jpeg, Any]:
+    """A small JPEG, and what Pillow makes of it."""
+    file = io.BytesIO()
+    _pattern().save(file, "JPEG", quality=85)
+    source = Jpeg(file.getvalue())
+    return source, _by_pillow(source, ())
+
+
+def _pattern(wide: int = 67, high: int = 45) -> Any:
+    pixels = bytes((x * 3 + y * 5 + c * 90 + x * y // 7) % 256 for y in range(high) for x in range(wide) for c in range(3))
+    return Image.frombytes("RGB", (wide, high), pixels)
+
+
 def _differences() -> str:
     """Compares with the installed Pillow, in 10 ms. Text where it decodes something else; resizes and changes of colours that
     differ are only left to it."""
-    wide, high = 67, 45
-    ramp = bytes((x * 3 + y * 5 + c * 90 + x * y // 7) % 256 for y in range(high) for x in range(wide) for c in range(3))
-    photo = Image.frombytes("RGB", (wide, high), ramp)
+    photo = _pattern()
+    wide, high = photo.size
     kinds: list[tuple[Any, dict[str, Any]]] = [
         (photo, {"quality": 85, "subsampling": 2}),
         (photo, {"quality": 95, "subsampling": 0, "progressive": True}),
@@ -941,7 +1039,7 @@ def _make_all() -> None:
 
 def _begin_process() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _state.clear()
     _write_at_end()
 

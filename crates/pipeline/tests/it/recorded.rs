@@ -140,6 +140,42 @@ proptest! {
 }
 
 #[test]
+fn too_many_operations_are_refused() {
+    let file = jpeg(20, 10);
+    let source = Source::new(&file).unwrap();
+    let perform = |count: usize| {
+        let one = Recorded {
+            op: Op::Transpose(0),
+            width: 20,
+            height: 10,
+        };
+        let (ops, mut out) = (vec![one; count], vec![0; 600]);
+        source.perform(
+            &file,
+            &ops,
+            PassOrder::AcrossFirst,
+            Layout::Rgb,
+            &mut Performer::default(),
+            &mut out,
+        )
+    };
+    perform(128).unwrap();
+    assert_eq!(
+        perform(129).unwrap_err().to_string(),
+        "129 operations on one image; at most 128 are performed"
+    );
+}
+
+#[test]
+fn the_end_of_a_thumbnail_is_not_the_files() {
+    let file = jpeg(20, 10);
+    let thumbnail = [&[0xFF, 0xE1, 0, 8][..], b"own", &[0xFF, 0xD9, 0]].concat();
+    let with = [&file[..2], &thumbnail, &file[2..]].concat();
+    assert!(Source::new(&with).is_ok());
+    assert!(Source::new(&with[..with.len() - 2]).is_err());
+}
+
+#[test]
 fn a_file_without_its_end_is_refused() {
     let file = jpeg(20, 10);
     assert!(Source::new(&file).is_ok());

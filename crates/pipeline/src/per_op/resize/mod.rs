@@ -9,6 +9,8 @@ mod weights;
 
 pub use weights::Filter;
 
+use std::collections::TryReserveError;
+
 use stokehold_jpeg::Region;
 
 use crate::image::RgbImage;
@@ -42,6 +44,7 @@ pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: I
         width,
         height,
     });
+    let plan = plan.expect("memory for the weights");
     let mut data = vec![0; 3 * width as usize * height as usize];
     if let Some(needs) = plan.needs() {
         let stride = 3 * image.width as usize;
@@ -50,7 +53,8 @@ pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: I
             stride,
             pixel: 3,
         };
-        plan.run(rows, 3, &mut data, &mut Scratch::default());
+        plan.run(rows, 3, &mut data, &mut Scratch::default())
+            .expect("memory for the image between two passes");
     }
     RgbImage { width, height, data }
 }
@@ -80,12 +84,13 @@ pub(crate) struct Scratch(Vec<Vec<u8>>);
 
 impl Scratch {
     /// `len` bytes of any value.
-    pub fn take(&mut self, len: usize) -> Vec<u8> {
+    pub fn take(&mut self, len: usize) -> Result<Vec<u8>, TryReserveError> {
         let mut buffer = self.0.pop().unwrap_or_default();
         if buffer.len() < len {
+            buffer.try_reserve_exact(len - buffer.len())?;
             buffer.resize(len, 0);
         }
-        buffer
+        Ok(buffer)
     }
 
     pub fn give(&mut self, buffer: Vec<u8>) {
@@ -127,7 +132,10 @@ pub(crate) enum Plan {
 
 impl Resize {
     /// The plan for one rectangle of the result, which is not empty.
-    pub fn plan(&self, rect: Region) -> Plan {
+    ///
+    /// # Errors
+    /// There is no memory for the weights.
+    pub fn plan(&self, rect: Region) -> Result<Plan, TryReserveError> {
         let ((iw, ih), (ow, oh), area) = (self.from, self.to, self.area);
         if self.filter == Filter::Nearest {
             let columns = weights::places(area[0], area[2], ow, iw, rect.x, rect.width);
@@ -137,16 +145,16 @@ impl Resize {
                 Some((some().min()?, some().max()?))
             };
             let Some(((x0, x1), (y0, y1))) = ends(&columns).zip(ends(&rows)) else {
-                return Plan::Nearest {
+                return Ok(Plan::Nearest {
                     columns,
                     rows,
                     needs: None,
-                };
+                });
             };
             let from = |found: Vec<Option<u32>>, first| {
                 found.into_iter().map(|at| at.map(|at| at - first)).collect()
             };
-            return Plan::Nearest {
+            return Ok(Plan::Nearest {
                 columns: from(columns, x0),
                 rows: from(rows, y0),
                 needs: Some(Region {
@@ -155,7 +163,7 @@ impl Resize {
                     width: x1 - x0 + 1,
                     height: y1 - y0 + 1,
                 }),
-            };
+            });
         }
         // Pillow leaves out a pass that would change nothing.
         let across = ow != iw || area[0] != 0.0 || area[2] != ow as f32;
@@ -171,6 +179,7 @@ impl Resize {
                 rect.x..rect.x + rect.width,
             )
         });
+        let columns = columns.transpose()?;
         let rows = down.then(|| {
             Weights::new(
                 self.filter,
@@ -180,13 +189,14 @@ impl Resize {
                 rect.y..rect.y + rect.height,
             )
         });
+        let rows = rows.transpose()?;
         let (x0, x1) = columns
             .as_ref()
             .map_or((rect.x, rect.x + rect.width), Weights::span);
         let (y0, y1) = rows
             .as_ref()
             .map_or((rect.y, rect.y + rect.height), Weights::span);
-        Plan::Passes {
+        Ok(Plan::Passes {
             columns,
             rows,
             needs: Region {
@@ -199,7 +209,7 @@ impl Resize {
             down_first: self.order == PassOrder::LargerFirst
                 && fewer_rows > 0
                 && fewer_rows > 2 * fewer_columns,
-        }
+        })
     }
 }
 
@@ -223,7 +233,16 @@ impl Plan {
     /// Resizes the rows that [`needs`](Self::needs) names to `out`, with `pixel` bytes for each of its pixels and
     /// without gaps. `pixel` is that of `from`, except that 3 and 4 become each other where there is a pass across
     /// ([`keeps_pixels`](Self::keeps_pixels)); a fourth byte is written as 0.
-    pub fn run(&self, from: Rows<'_>, pixel: usize, out: &mut [u8], scratch: &mut Scratch) {
+    ///
+    /// # Errors
+    /// There is no memory for the pixels between two passes.
+    pub fn run(
+        &self,
+        from: Rows<'_>,
+        pixel: usize,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), TryReserveError> {
         match self {
             Plan::Nearest { columns, rows, .. } => match pixel {
                 1 => nearest::<1>(from, columns, rows, out),
@@ -242,7 +261,7 @@ impl Plan {
                 match (columns, rows) {
                     (Some(columns), Some(rows)) if *down_first => {
                         let wide = needs.width as usize * from.pixel;
-                        let mut between = scratch.take(wide * rows.len());
+                        let mut between = scratch.take(wide * rows.len())?;
                         down(from, wide, rows, needs.y, &mut between[..wide * rows.len()]);
                         let made = Rows {
                             data: &between[..wide * rows.len()],
@@ -253,7 +272,7 @@ impl Plan {
                         scratch.give(between);
                     }
                     (Some(columns), Some(rows)) => {
-                        let mut between = scratch.take(row * height);
+                        let mut between = scratch.take(row * height)?;
                         across(
                             from,
                             height,
@@ -286,6 +305,7 @@ impl Plan {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -328,14 +348,15 @@ fn across(from: Rows<'_>, height: usize, left: u32, weights: &Weights, pixel: us
         0
     };
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the processor has AVX2, and `wide_rows` has found the rows whose vectors lie within `from`.
-    unsafe {
-        match (from.pixel, pixel) {
-            (3, 3) => avx2::across::<3, 3>(from, wide, left, weights, out),
-            (3, 4) => avx2::across::<3, 4>(from, wide, left, weights, out),
-            (4, 3) => avx2::across::<4, 3>(from, wide, left, weights, out),
-            (4, 4) => avx2::across::<4, 4>(from, wide, left, weights, out),
-            _ => {}
+    if wide > 0 {
+        // SAFETY: the processor has AVX2, and `wide_rows` has found the rows whose vectors lie within `from`.
+        unsafe {
+            match (from.pixel, pixel) {
+                (3, 3) => avx2::across::<3, 3>(from, wide, left, weights, out),
+                (3, 4) => avx2::across::<3, 4>(from, wide, left, weights, out),
+                (4, 3) => avx2::across::<4, 3>(from, wide, left, weights, out),
+                _ => avx2::across::<4, 4>(from, wide, left, weights, out),
+            }
         }
     }
     for (y, out) in out.chunks_exact_mut(row).enumerate().take(height).skip(wide) {
@@ -513,7 +534,7 @@ mod tests {
                             width: size.0 - size.0 / 3,
                             height: size.1 - size.1 / 4,
                         };
-                        let plan = resize.plan(rect);
+                        let plan = resize.plan(rect).unwrap();
                         if plan.keeps_pixels() && pixel != to {
                             continue;
                         }
@@ -524,7 +545,7 @@ mod tests {
                             pixel,
                         };
                         let mut out = vec![7; to * (rect.width * rect.height) as usize];
-                        plan.run(from, to, &mut out, &mut Scratch::default());
+                        plan.run(from, to, &mut out, &mut Scratch::default()).unwrap();
                         assert!(out == by_hand(&plan, from, to), "{pixel} to {to}, {resize:?}");
                         cases += 1;
                     }

@@ -1,5 +1,6 @@
 //! The weights of Pillow's resize (`Resample.c`), as integers.
 
+use std::collections::TryReserveError;
 use std::f64::consts::PI;
 use std::ops::Range;
 
@@ -88,13 +89,16 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Of some of `outputs` places, which the part `begin..end` of `inputs` samples becomes.
+    ///
+    /// # Errors
+    /// There is no memory for them.
     pub fn new(
         filter: Filter,
         inputs: u32,
         [begin, end]: [f32; 2],
         outputs: u32,
         places: Range<u32>,
-    ) -> Weights {
+    ) -> Result<Weights, TryReserveError> {
         let scale = f64::from(end - begin) / f64::from(outputs);
         let stretch = scale.max(1.0);
         let support = filter.support() * stretch;
@@ -102,7 +106,8 @@ impl Weights {
         let taps = most.next_multiple_of(4);
         let mut starts = Vec::with_capacity(places.len());
         let mut counts = Vec::with_capacity(places.len());
-        let mut values = vec![0i32; places.len() * taps];
+        let mut values = zeros(places.len() * taps)?;
+        let (mut high, mut low) = (zeros(values.len() / 2)?, zeros(values.len() / 2)?);
         let mut exact = vec![0f64; most];
         let inverse = 1.0 / stretch;
         for (place, values) in places.zip(values.chunks_exact_mut(taps)) {
@@ -125,20 +130,20 @@ impl Weights {
             starts.push(first as u32);
             counts.push(exact.len() as u32);
         }
-        let pairs = |part: fn(i32) -> i32| {
-            let (pairs, _) = values.as_chunks::<2>();
-            let pair = |two: &[i32; 2]| (part(two[0]) & 0xFFFF) | (part(two[1]) << 16);
-            pairs.iter().map(pair).collect()
-        };
-        let (high, low) = (pairs(|weight| weight >> 12), pairs(|weight| weight & 0xFFF));
-        Weights {
+        let pairs = values.as_chunks::<2>().0.iter();
+        let part = |two: [i32; 2]| (two[0] & 0xFFFF) | (two[1] << 16);
+        for (two, (high, low)) in pairs.zip(high.iter_mut().zip(&mut low)) {
+            *high = part(two.map(|weight| weight >> 12));
+            *low = part(two.map(|weight| weight & 0xFFF));
+        }
+        Ok(Weights {
             starts,
             counts,
             taps,
             values,
             high,
             low,
-        }
+        })
     }
 
     /// Places.
@@ -167,6 +172,13 @@ impl Weights {
         let first = self.starts.iter().copied().min().unwrap_or(0);
         (first, ends.max().unwrap_or(0).max(first + 1))
     }
+}
+
+fn zeros(count: usize) -> Result<Vec<i32>, TryReserveError> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(count)?;
+    zeros.resize(count, 0);
+    Ok(zeros)
 }
 
 /// The nearest samples of some places, as Pillow finds them step by step; none is outside.

@@ -1,0 +1,41 @@
+"""Functions that `stokehold.pillow` has replaced, so that pickle finds those that a script has imported before.
+
+Pickle writes a function as the name of its module and its own, and checks that the module has it under that name. A function of torchvision
+whose place another one has taken is therefore said to be of this module as long as that is so. Whoever reads the pickle gets the
+function that is in its place then.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: The functions by the names that they have here, and their own modules.
+_moved: dict[str, Any] = {}
+
+
+def move(function: Any) -> None:
+    """Has pickle find a function here."""
+    if getattr(function, "__module__", None) in (None, __name__):
+        return
+    name = f"{function.__module__}:{function.__name__}"
+    _moved[name] = function
+    function.__module__, function.__qualname__ = __name__, name.replace(".", "/")
+
+
+def move_back(function: Any) -> None:
+    """Has pickle find it where it was."""
+    if getattr(function, "__module__", None) == __name__:
+        name = function.__qualname__.replace("/", ".")
+        function.__module__, _, function.__qualname__ = name.partition(":")
+        _moved.pop(name, None)
+
+
+def __getattr__(name: str) -> Any:
+    place = name.replace("/", ".")
+    if place in _moved:
+        return _moved[place]
+    module, separator, function = place.partition(":")
+    if not separator:
+        raise AttributeError(name)
+    return getattr(importlib.import_module(module), function)
