@@ -108,11 +108,19 @@ fn summary(images: &Images) -> String {
         "{} of {} JPEGs were decoded by stokehold.pillow{processes}",
         images.made, images.opened
     );
+    if images.different > 0 {
+        text += &format!(
+            "; {} differed from Pillow's, which made the rest of its process's images: please report that",
+            images.different
+        );
+    }
     if let Some(saved) = images.saved_seconds() {
         let ratio = images.pillow_seconds / images.own_seconds.max(1e-9);
         text += &format!(
-            "; {} of them, made by Pillow too, were equal and took {ratio:.1} times the CPU time there, so {saved:.1} s were saved",
-            images.compared
+            "; {} of them were made by Pillow, too: {} were equal, and took {ratio:.1} times the CPU time there, so {saved:.1} s \
+             were saved",
+            images.compared,
+            images.compared - images.different.min(images.compared)
         );
     }
     if images.fallen_back > 0 {

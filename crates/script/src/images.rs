@@ -15,6 +15,8 @@ pub struct Images {
     pub made: u64,
     /// Images that were compared with Pillow's.
     pub compared: u64,
+    /// Of these, how many differed; the process went back to Pillow then.
+    pub different: u64,
     /// CPU time of the images that were compared, seconds.
     pub own_seconds: f64,
     /// CPU time of Pillow for the same images, seconds.
@@ -50,6 +52,7 @@ impl Images {
             all.opened += one.opened;
             all.made += one.made;
             all.compared += one.compared;
+            all.different += one.different;
             all.own_seconds += one.own_seconds;
             all.pillow_seconds += one.pillow_seconds;
             all.fallen_back += one.fallen_back;
@@ -87,7 +90,7 @@ mod tests {
     fn counts_of_processes_are_summed() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Images::read(dir.path()), Images::default());
-        let one = r#"{"opened": 10, "made": 8, "compared": 2, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
+        let one = r#"{"opened": 10, "made": 8, "compared": 2, "different": 1, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
         fs::write(dir.path().join("images-1.json"), one).unwrap();
         fs::write(
             dir.path().join("images-2.json"),
@@ -101,6 +104,7 @@ mod tests {
             (all.processes, all.opened, all.made, all.fallen_back),
             (2, 20, 16, 2)
         );
+        assert_eq!((all.compared, all.different), (4, 2));
         assert_eq!(all.saved_seconds(), Some(8.0));
         assert_eq!(all.main_reasons(), [("b", 5), ("a", 3)]);
         assert_eq!(Images::default().saved_seconds(), None);
