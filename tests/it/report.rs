@@ -33,7 +33,10 @@ fn a_run_of_training_is_measured_once_and_told_what_would_help() {
     let verdict = first["runs"][0]["verdict"].as_str().unwrap();
     // Its headline has the first parts of a long one, and what follows begins with a capital letter.
     let shown = |part: &str| page.contains(part) || page.contains(&part[1..]);
-    assert!(verdict.split("; ").all(shown) && page.contains(fused), "{verdict}");
+    assert!(
+        verdict.split("; ").all(shown) && page.contains(fused),
+        "{verdict}"
+    );
 
     // What was measured is kept, and so the second report says the same without measuring; beside itself, too.
     let (second, said) = report(dir.path(), &["runs/one", "runs/one", "-o", "pair"]);

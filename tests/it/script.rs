@@ -188,7 +188,11 @@ fn what_cannot_be_run_is_an_error_that_says_so() {
         python: "python3".into(),
     };
     for (words, script, expected) in [
-        (&["run"][..], &["x.py"][..], "what to change? Give --fast-images, --swap-loader"),
+        (
+            &["run"][..],
+            &["x.py"][..],
+            "what to change? Give --fast-images, --swap-loader",
+        ),
         (
             &["run", "--swap-loader"],
             &["-I", "x.py"],

@@ -18,6 +18,8 @@ use crate::JobError;
 
 /// More entries are taken for an attack.
 pub(crate) const MOST_ENTRIES: u64 = 1_000_000;
+/// The most folders: one entry of a few bytes may have a path of thousands.
+const MOST_FOLDERS: usize = 10_000;
 
 /// An archive may unpack to this many bytes, or to this many times its size, whichever is more. Weights in f32 shrink by a few
 /// percent, and a file of zeros by a factor of 1000.
@@ -79,6 +81,7 @@ pub fn unpack(
         root: &root,
         most: MOST.0.max(size.saturating_mul(MOST.1)),
         unpacked: Unpacked::default(),
+        made: 0,
         done,
         stop,
     };
@@ -121,6 +124,8 @@ struct Unpacking<'a> {
     root: &'a Path,
     most: u64,
     unpacked: Unpacked,
+    /// Folders that were made.
+    made: usize,
     done: &'a AtomicU64,
     stop: &'a AtomicBool,
 }
@@ -203,12 +208,7 @@ impl Unpacking<'_> {
         let mut chunk = vec![0; 1 << 16];
         let mut written = 0;
         loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(disk(io::Error::new(
-                    io::ErrorKind::Interrupted,
-                    "unpacking was stopped",
-                )));
-            }
+            self.goes_on(&path)?;
             let read = bytes
                 .read(&mut chunk)
                 .map_err(|error| refused(named, &format!("cannot be read: {}", cause(&error))))?;
@@ -225,6 +225,18 @@ impl Unpacking<'_> {
         self.unpacked.files += 1;
         self.unpacked.bytes = total;
         Ok(())
+    }
+
+    /// # Errors
+    /// Unpacking was stopped before this place.
+    fn goes_on(&self, place: &Path) -> Result<(), Wrong> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => {
+                let stopped = io::Error::new(io::ErrorKind::Interrupted, "unpacking was stopped");
+                Err(Wrong::Disk(place.to_owned(), stopped))
+            }
+            false => Ok(()),
+        }
     }
 
     fn symlink(&mut self, below: &Path, named: &str, to: &Path) -> Result<(), Wrong> {
@@ -264,7 +276,7 @@ impl Unpacking<'_> {
     }
 
     /// The place of a new file, whose folders are made; what an earlier entry put there is removed, as tar does it.
-    fn place(&self, below: &Path, named: &str) -> Result<PathBuf, Wrong> {
+    fn place(&mut self, below: &Path, named: &str) -> Result<PathBuf, Wrong> {
         let (Some(name), Some(parent)) = (below.file_name(), below.parent()) else {
             return Err(refused(named, "has no name"));
         };
@@ -281,7 +293,7 @@ impl Unpacking<'_> {
     }
 
     /// Makes folders, none of which is a link.
-    fn folders(&self, below: &Path, named: &str) -> Result<PathBuf, Wrong> {
+    fn folders(&mut self, below: &Path, named: &str) -> Result<PathBuf, Wrong> {
         let mut path = self.root.to_owned();
         for part in below.components() {
             path.push(part);
@@ -289,7 +301,14 @@ impl Unpacking<'_> {
             match if_there(fs::symlink_metadata(&path)).map_err(disk)? {
                 Some(facts) if facts.is_dir() => {}
                 Some(_) => return Err(refused(named, "goes through a file or a link")),
-                None => fs::create_dir(&path).map_err(disk)?,
+                None => {
+                    self.made += 1;
+                    if self.made > MOST_FOLDERS {
+                        return Err(Wrong::Archive(format!("it has more than {MOST_FOLDERS} folders")));
+                    }
+                    self.goes_on(&path)?;
+                    fs::create_dir(&path).map_err(disk)?;
+                }
             }
         }
         Ok(path)

@@ -315,6 +315,15 @@ fn bombs_have_bounds() {
 }
 
 #[test]
+fn an_archive_of_folders_alone_ends() {
+    let place = Place::new();
+    let deep = |number| other(&format!("{number}/{}", "a/".repeat(45)), EntryType::Directory, "");
+    let error = place.unpack(&(0..230).map(deep).collect::<Vec<_>>()).unwrap_err();
+    assert!(error.to_string().contains("more than 10000 folders"), "{error}");
+    place.is_clean(false);
+}
+
+#[test]
 fn damaged_archives_are_refused() {
     let place = Place::new();
     archive(&place.archive(), &[file("a", &vec![7; 300_000])]);
