@@ -643,7 +643,9 @@ def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
     if begun is None:
         return None
     source, ops = begun
-    return _remember(source, (*ops, _STEP, code, value, *image._size), image._size, image.info)
+    # Pillow begins these with an image of its own, which knows nothing of the file.
+    info = {} if code in (_BRIGHTNESS, _CONTRAST, _HUE, _GRAY) else image.info
+    return _remember(source, (*ops, _STEP, code, value, *image._size), image._size, info)
 
 
 def _watch_colors() -> None:
