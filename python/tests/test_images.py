@@ -118,6 +118,8 @@ def test_a_batch() -> None:
     out = np.zeros((3, 30, 20, 3), np.uint8)
     assert decode_batch(data, size=(20, 30), out=out) is out and np.array_equal(out, expected)
     assert decode_batch([]) == []
+    with pytest.raises(OptionError, match="str is one image"):
+        decode_batch("photo.jpg")
     with pytest.raises(DataError, match="image 1: the image: "):
         decode_batch([data[0], data[1][:400], data[2]])
 

@@ -766,8 +766,19 @@ def test_an_unchanged_script_computes_the_same(context: str, tmp_path: Path) -> 
     assert plain.returncode == fast.returncode == 0, (plain.stderr, fast.stderr)
     assert plain.stdout == fast.stdout
     count = 1 if context == "spawn" else 2
-    assert re.search(rf"{7 * count} of {8 * count} JPEGs were decoded by stokehold.pillow", fast.stderr), fast.stderr
+    assert re.search(rf"{8 * count} JPEGs were opened( in 2 processes)?, and stokehold.pillow made {7 * count} images", fast.stderr), fast.stderr
     assert re.search(rf"Pillow made {count}: {count} because: .*the marker of its end \(at .*train.py:17\)", fast.stderr), fast.stderr
+
+
+def test_counts_of_workers_that_are_ended_are_kept(tmp_path: Path) -> None:
+    code = (
+        "import io, os, sys, time\nimport stokehold.pillow as p\nfrom PIL import Image\np.install(0, sys.argv[1])\n"
+        "b = io.BytesIO(); Image.new('RGB', (50, 40)).save(b, 'JPEG')\nend = time.monotonic() + 1.2\n"
+        "while time.monotonic() < end: Image.open(b).convert('RGB').tobytes(); time.sleep(0.01)\nos._exit(3)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=False)
+    (written,) = tmp_path.glob("images-*.json")
+    assert '"made": 0' not in written.read_text()
 
 
 @needs_torch

@@ -88,8 +88,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let code = supervise::follow(&child, &signals)?.code;
     if args.fast_images {
         let images = Images::read(folder.path());
-        if images.opened > 0 {
-            note!("{}", summary(&images));
+        match images.opened {
+            0 if changes.unmade().is_none() => note!(
+                "the script opened no JPEG with Pillow: cv2, torchvision.io and others are not served; stokehold.decode takes their place"
+            ),
+            0 => {}
+            _ => note!("{}", summary(&images)),
         }
     }
     if let Some(why) = changes.unmade() {
@@ -98,15 +102,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::from(code))
 }
 
-/// What fast images were, in one line, and in another one why Pillow made some.
+/// So many images are compared with Pillow's before their times are those of all.
+const ENOUGH: u64 = 20;
+
+/// What fast images were, and why Pillow made some.
 fn summary(images: &Images) -> String {
     let processes = match images.processes {
         1 => String::new(),
         n => format!(" in {n} processes"),
     };
     let mut text = format!(
-        "{} of {} JPEGs were decoded by stokehold.pillow{processes}",
-        images.made, images.opened
+        "{} JPEGs were opened{processes}, and stokehold.pillow made {} images of them",
+        images.opened, images.made
     );
     if images.different > 0 {
         text += &format!(
@@ -114,14 +121,22 @@ fn summary(images: &Images) -> String {
             images.different
         );
     }
-    if let Some(saved) = images.saved_seconds() {
-        let ratio = images.pillow_seconds / images.own_seconds.max(1e-9);
-        text += &format!(
-            "; {} of them were made by Pillow, too: {} were equal, and took {ratio:.1} times the CPU time there, so {saved:.1} s \
-             were saved",
-            images.compared,
-            images.compared - images.different.min(images.compared)
-        );
+    let equal = images.compared - images.different.min(images.compared);
+    match images.saved_seconds() {
+        Some(saved) if images.compared >= ENOUGH => {
+            let ratio = images.pillow_seconds / images.own_seconds.max(1e-9);
+            text += &format!(
+                "; {} were made by Pillow, too: {equal} were equal, and took {ratio:.1} times the CPU time there, so {saved:.1} s were saved",
+                images.compared
+            );
+        }
+        Some(_) => {
+            text += &format!(
+                "; {} were made by Pillow, too: {equal} were equal; of at least {ENOUGH}, it says what was saved",
+                images.compared
+            );
+        }
+        None => {}
     }
     if images.fallen_back > 0 {
         let reasons: Vec<_> = images

@@ -107,11 +107,13 @@ def decode_batch(data: Any, *, threads: Optional[int] = None, out: Any = None, *
         options: Those of :func:`decode`.
 
     Returns:
-        A list of arrays; one array, or `out`, where `size` or `out` is given.
+        A list of arrays. With `size`, one array whose first axis counts the images, unless there are none; with `out`, `out`.
 
     Raises:
         OptionError, DataError: as :func:`decode`; the message names the image by its number in the list.
     """
+    if isinstance(data, (str, bytes, os.PathLike)):
+        raise OptionError(f"{type(data).__name__} is one image: give a list of images, or call decode")
     data = list(data)
     if threads is not None and threads < 1:
         raise OptionError(f"threads={threads}: give at least 1")

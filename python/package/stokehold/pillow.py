@@ -83,8 +83,9 @@ class _State:
         self.replaced: list[tuple[Any, str, Any, Any]] = []
         #: Whether torchvision's are among them, or cannot be.
         self.torchvision = False
-        #: The folder for the counts of the processes.
+        #: The folder for the counts of the processes, and when they are written again.
         self.folder: Optional[str] = None
+        self.next_write = 0.0
         self.clear()
 
     def clear(self) -> None:
@@ -571,8 +572,10 @@ class _Opened(_Remembering, _PlainFile):
         return _Access(self)
 
     def draft(self: Any, mode: Any, size: Any) -> Any:
-        if "_source" not in self.__dict__:
-            self.__dict__["_tried"] = True
+        own = self.__dict__
+        if "_source" not in own and "_tried" not in own:
+            own["_tried"] = True
+            _fall_back("draft, which thumbnail of an opened image calls, has Pillow decode at another scale")
         return _PlainFile.draft(self, mode, size)
 
     def _take_class(self: Any, kind: Any) -> None:
@@ -615,8 +618,10 @@ def _open(file: Any, filename: Any = None) -> Any:
     _state.opened += 1
     if not _state.torchvision and "torchvision.transforms.functional" in sys.modules:
         _watch_torchvision()
-    if _state.folder is not None and _state.opened % 256 == 1:
+    if _state.folder is not None and time.monotonic() >= _state.next_write:
+        # A worker may be ended without a word.
         write_counts()
+        _state.next_write = time.monotonic() + 0.5
     return image
 
 
@@ -855,7 +860,7 @@ def _normalization(mean: Any, std: Any) -> Optional[tuple[list[float], list[floa
 
 def _due() -> bool:
     """Whether the next image is compared with Pillow's. The first ones of a process are slow and tell nothing of its speed."""
-    return bool(_state.every) and _state.made % _state.every == _state.every // 2
+    return bool(_state.every) and _state.made % _state.every == min(8, _state.every // 2)
 
 
 # Installation.
