@@ -445,7 +445,14 @@ impl Walk<'_> {
         out: &mut [u8],
     ) -> Result<(), Error> {
         let Some(last) = n.checked_sub(1) else {
-            return self.copy(decoder, scratch, 0, rect, pixel, rect.width as usize * pixel, out);
+            return self.copy(
+                decoder,
+                scratch,
+                0,
+                rect,
+                (pixel, rect.width as usize * pixel),
+                out,
+            );
         };
         let (width, height) = self.source.size(&self.ops[..last]);
         let made = &self.ops[last];
@@ -469,7 +476,7 @@ impl Walk<'_> {
                 };
                 let row = rect.width as usize * pixel;
                 let at = (y0 - top) as usize * row + (x0 - left) as usize * pixel;
-                self.copy(decoder, scratch, last, part, pixel, row, &mut out[at..])
+                self.copy(decoder, scratch, last, part, (pixel, row), &mut out[at..])
             }
             &Op::Transpose(method) => {
                 let turn = Turn::of(method, width, height);
@@ -535,7 +542,7 @@ impl Walk<'_> {
         let mut data = Vec::new();
         data.try_reserve_exact(row * rect.height as usize)?;
         data.resize(row * rect.height as usize, 0);
-        self.copy(decoder, scratch, n, rect, 3, row, &mut data)?;
+        self.copy(decoder, scratch, n, rect, (3, row), &mut data)?;
         Ok(RgbImage {
             width: rect.width,
             height: rect.height,
@@ -550,8 +557,7 @@ impl Walk<'_> {
         scratch: &mut Scratch,
         n: usize,
         rect: Region,
-        pixel: usize,
-        row: usize,
+        (pixel, row): (usize, usize),
         out: &mut [u8],
     ) -> Result<(), Error> {
         let wide = rect.width as usize * pixel;

@@ -122,8 +122,8 @@ pub(crate) enum Plan {
     },
     /// One pass or two.
     Passes {
-        columns: Option<Weights>,
-        rows: Option<Weights>,
+        columns: Option<Box<Weights>>,
+        rows: Option<Box<Weights>>,
         needs: Region,
         width: usize,
         down_first: bool,
@@ -179,7 +179,7 @@ impl Resize {
                 rect.x..rect.x + rect.width,
             )
         });
-        let columns = columns.transpose()?;
+        let columns = columns.transpose()?.map(Box::new);
         let rows = down.then(|| {
             Weights::new(
                 self.filter,
@@ -189,13 +189,13 @@ impl Resize {
                 rect.y..rect.y + rect.height,
             )
         });
-        let rows = rows.transpose()?;
+        let rows = rows.transpose()?.map(Box::new);
         let (x0, x1) = columns
             .as_ref()
-            .map_or((rect.x, rect.x + rect.width), Weights::span);
+            .map_or((rect.x, rect.x + rect.width), |weights| weights.span());
         let (y0, y1) = rows
             .as_ref()
-            .map_or((rect.y, rect.y + rect.height), Weights::span);
+            .map_or((rect.y, rect.y + rect.height), |weights| weights.span());
         Ok(Plan::Passes {
             columns,
             rows,
