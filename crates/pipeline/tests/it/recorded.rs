@@ -62,12 +62,11 @@ fn perform_on(image: &RgbImage, step: &Step) -> RgbImage {
 fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
     let pixel = |x: i64, y: i64| -> [u8; 3] {
         let inside = (0..i64::from(image.width)).contains(&x) && (0..i64::from(image.height)).contains(&y);
-        let at = 3 * (y * i64::from(image.width) + x) as usize;
-        if inside {
-            image.data[at..at + 3].try_into().unwrap()
-        } else {
-            [0; 3]
+        if !inside {
+            return [0; 3];
         }
+        let at = 3 * (y * i64::from(image.width) + x) as usize;
+        image.data[at..at + 3].try_into().unwrap()
     };
     let build = |width: u32, height: u32, of: &dyn Fn(i64, i64) -> [u8; 3]| {
         let places = (0..i64::from(height)).flat_map(|y| (0..i64::from(width)).map(move |x| (x, y)));
