@@ -162,7 +162,7 @@ impl Jpeg {
     #[getter]
     fn header(&self) -> (u32, u32, usize, u8) {
         let header = self.source.header();
-        let components = recorded::components(header);
+        let components = recorded::components_of(header);
         (header.width, header.height, components, header.orientation)
     }
 
@@ -170,7 +170,7 @@ impl Jpeg {
     #[staticmethod]
     fn read_header(bytes: &[u8]) -> PyResult<(u32, u32, usize, u8)> {
         let header = Header::parse(bytes).map_err(refused)?;
-        let components = recorded::components(&header);
+        let components = recorded::components_of(&header);
         Ok((header.width, header.height, components, header.orientation))
     }
 

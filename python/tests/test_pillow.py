@@ -766,7 +766,7 @@ def test_an_unchanged_script_computes_the_same(context: str, tmp_path: Path) -> 
     assert plain.returncode == fast.returncode == 0, (plain.stderr, fast.stderr)
     assert plain.stdout == fast.stdout
     count = 1 if context == "spawn" else 2
-    assert re.search(rf"{8 * count} JPEGs were opened( in 2 processes)?, and stokehold.pillow made {7 * count} images", fast.stderr), fast.stderr
+    assert re.search(rf"{8 * count} JPEGs were opened( in \d processes)?, and stokehold.pillow made {7 * count} images", fast.stderr), fast.stderr
     assert re.search(rf"Pillow made {count}: {count} because: .*the marker of its end \(at .*train.py:17\)", fast.stderr), fast.stderr
 
 

@@ -14,7 +14,7 @@ use std::collections::TryReserveError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stokehold_jpeg::{ColorModel, Decoder, Header, Layout, Region, Scale};
+use stokehold_jpeg::{Coding, ColorModel, Decoder, Header, Layout, Region, Scale};
 
 use crate::image::RgbImage;
 use crate::op::Interpolation;
@@ -135,11 +135,11 @@ impl Source {
     /// what a reader makes of a cut file is its own affair.
     pub fn new(bytes: &[u8]) -> Result<Source, Error> {
         let header = Header::parse(bytes)?;
+        let Some(scan) = first_scan(bytes, &header) else {
+            return Err(stokehold_jpeg::Error::Unsupported("segments that libjpeg refuses".into()).into());
+        };
         // A thumbnail before the scan has an end of its own.
-        let begin = bytes
-            .len()
-            .saturating_sub(4096)
-            .max(first_scan(bytes).unwrap_or(0));
+        let begin = bytes.len().saturating_sub(4096).max(scan);
         if !bytes[begin..].windows(2).rev().any(|two| two == [0xFF, 0xD9]) {
             return Err(stokehold_jpeg::Error::Truncated("without the marker of its end").into());
         }
@@ -252,18 +252,35 @@ pub fn shortened(head: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Where the segments before the first scan end; none where they are broken.
-fn first_scan(bytes: &[u8]) -> Option<usize> {
-    let mut at = 2;
+/// Where the first scan's marker is, and whether the segments before it, and those between scans where there are several, are such
+/// as libjpeg reads: of others it makes an error, and the decoder here skips them.
+fn first_scan(bytes: &[u8], header: &Header) -> Option<usize> {
+    let (mut at, mut first, mut several) = (2, None, header.coding == Coding::Progressive);
     loop {
         let begin = at + bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
         // Any number of FF may stand before a marker.
         let begin = begin + bytes[begin..].iter().position(|&byte| byte != 0xFF)?;
-        if bytes[begin] == 0xDA {
-            return Some(begin);
+        at = begin + 1;
+        match bytes[begin] {
+            // Within a scan: a byte of data, and restarts.
+            0x00 if first.is_some() => {}
+            0x01 | 0xD0..=0xD7 => {}
+            0xD9 if first.is_some() => return first,
+            marker @ (0xC0..=0xC2 | 0xC4 | 0xDA..=0xDD | 0xE0..=0xEF | 0xFE) => {
+                let &[high, low, components] = bytes.get(at..at + 3)? else {
+                    return None;
+                };
+                at += usize::from(u16::from_be_bytes([high, low]));
+                if marker == 0xDA {
+                    first = first.or(Some(begin));
+                    several |= usize::from(components) != components_of(header);
+                    if !several {
+                        return first;
+                    }
+                }
+            }
+            _ => return None,
         }
-        let len = bytes.get(begin + 1..begin + 3)?;
-        at = begin + 1 + usize::from(u16::from_be_bytes([len[0], len[1]]));
     }
 }
 
@@ -280,7 +297,7 @@ fn whole_tables(mut body: &[u8]) -> bool {
 }
 
 /// Components of a pixel in a file: 1, 3 or 4.
-pub fn components(header: &Header) -> usize {
+pub fn components_of(header: &Header) -> usize {
     match header.color {
         ColorModel::Grey => 1,
         ColorModel::YCbCr | ColorModel::Rgb => 3,

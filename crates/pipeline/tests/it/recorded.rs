@@ -175,6 +175,18 @@ fn the_end_of_a_thumbnail_is_not_the_files() {
 }
 
 #[test]
+fn markers_that_libjpeg_refuses_are_refused() {
+    let file = jpeg(20, 10);
+    let with = |marker: u8| [&file[..2], &[0xFF, marker, 0, 4, 1, 2], &file[2..]].concat();
+    for marker in [0xE7, 0xFE, 0xDC] {
+        assert!(Source::new(&with(marker)).is_ok(), "{marker:x}");
+    }
+    for marker in [0xC8, 0xD8, 0xDF, 0xF0, 0xFD, 0x58] {
+        assert!(Source::new(&with(marker)).is_err(), "{marker:x}");
+    }
+}
+
+#[test]
 fn a_file_without_its_end_is_refused() {
     let file = jpeg(20, 10);
     assert!(Source::new(&file).is_ok());
