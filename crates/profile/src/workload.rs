@@ -88,6 +88,9 @@ pub struct ScriptLoader {
     pub pipeline: Option<String>,
     /// Why Stokehold cannot make its batches; `None` where it can, or where that was not asked.
     pub swap_refused: Option<String>,
+    /// Why what fast images would save was not measured although workers open JPEGs; `None` where it was, or they do not.
+    #[serde(default)]
+    pub fast_images_refused: Option<String>,
     /// Whether each worker may have all samples, so that another number of workers makes another epoch.
     pub iterable: bool,
     /// Whether its workers live longer than an epoch.
@@ -99,6 +102,15 @@ pub struct ScriptLoader {
     /// From the start of a worker's process until it could make batches, seconds: imports, unpickling, `worker_init_fn`.
     #[serde(default)]
     pub worker_start_seconds: f64,
+    /// What the process had computed by then, seconds.
+    #[serde(default)]
+    pub worker_start_cpu_seconds: f64,
+    /// How long the script took to end the workers of an epoch, seconds.
+    #[serde(default)]
+    pub end_seconds: f64,
+    /// How unequally long batches take to make: the standard deviation of an image's time in them, over its mean.
+    #[serde(default)]
+    pub variation: f64,
     /// Passes over a loader for which workers were started although it had had some before: in these persistent ones would not start.
     #[serde(default)]
     pub restarts: u64,
@@ -183,6 +195,8 @@ pub enum Change {
         /// Their type: `bf16`.
         precision: String,
     },
+    /// JPEGs that Stokehold decodes under Pillow, into the same pixels.
+    FastImages,
     /// Workers that live longer than an epoch.
     PersistentWorkers,
     /// Batches in pinned memory, which is copied to a device faster and meanwhile.
@@ -220,6 +234,7 @@ impl fmt::Display for Change {
             Change::Baked { operations, .. } => write!(f, "{} performed once", operations.join(", ")),
             Change::BatchSize { batch_size } => write!(f, "batches of {batch_size}"),
             Change::Precision { precision } => f.write_str(precision),
+            Change::FastImages => f.write_str("fast images"),
             Change::PersistentWorkers => f.write_str("persistent workers"),
             Change::PinnedMemory => f.write_str("pinned memory"),
             Change::BytesToDevice => f.write_str("batches made floats on the device"),

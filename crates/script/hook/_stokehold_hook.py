@@ -378,6 +378,8 @@ class LoaderFacts:
         self.pipeline = None
         #: Loaders that were counted here.
         self.loaders = 1
+        #: The sums of the iteration that has ended last, until the program knows of it.
+        self.ended = None
         #: Of a loader without workers.
         self.fetching = None
 
@@ -498,6 +500,8 @@ class Times:
         self.cpu_seconds = self.delay_seconds = self.transfer_seconds = 0.0
         #: Of iterations that came to their end.
         self.finished_images = 0
+        #: From the demand that finds an iteration's end until the program knows of it: workers are ended meanwhile.
+        self.end_seconds = 0.0
 
     def facts(self):
         return dict(vars(self))
@@ -643,6 +647,7 @@ class Iteration:
             return
         times = self.facts.train if self.trains else self.facts.evaluate
         times.finished += 1
+        self.facts.ended = times
         times.finished_images += self.images
         number = b" step=%d" % times.finished
         hook.span(b"epoch" if self.trains else b"validation", self.began, now, number if self.trains else b"")
@@ -676,8 +681,12 @@ class Fetching:
         self.loader = loader
         self.worker = worker
         self.start_seconds = start
+        #: What a worker's process had computed by then.
+        self.start_cpu_seconds = 0.0 if worker is None else time.process_time()
         self.batches = self.images = 0
         self.wait_seconds = self.doubt_seconds = self.reading_seconds = self.cpu_seconds = 0.0
+        #: Of all fetches but the first, which also imports: their number, and the sums of an image's time in each and of its square.
+        self.later, self.later_seconds, self.later_squares = 0, 0.0, 0.0
         #: None where the system does not count them.
         self.read_bytes = 0
         self.process_began = None
@@ -690,6 +699,10 @@ class Fetching:
             "owner": hook.owner,
             #: From the start of a worker's process until it could make batches.
             "start_seconds": self.start_seconds,
+            "start_cpu_seconds": self.start_cpu_seconds,
+            "later": self.later,
+            "later_seconds": self.later_seconds,
+            "later_squares": self.later_squares,
             "batches": self.batches,
             "images": self.images,
             #: What fetches took beyond the time for which their thread ran or lacked a core.
@@ -994,7 +1007,7 @@ def watched_next(original):
         try:
             batch = original(self)
         except StopIteration:
-            note_end(iteration, time.time())
+            note_end(iteration, asked, time.time())
             raise
         note_got(iteration, asked, batch)
         return batch
@@ -1013,8 +1026,11 @@ def note_got(iteration, asked, batch):
 
 
 @guarded
-def note_end(iteration, now):
+def note_end(iteration, asked, now):
     iteration.end(now)
+    ended, iteration.facts.ended = iteration.facts.ended, None
+    if ended is not None:
+        ended.end_seconds += now - asked
 
 
 def watched_fetcher(original):
@@ -1074,8 +1090,14 @@ def note_fetched(fetching, begin, before, reads, indices, batch, rest):
     after = own_reads()
     new, others, lacked, cpu = (max(0.0, end - start) for start, end in zip(before, fetch_counts()))
     wait = max(0.0, now - begin - cpu - lacked)
+    images = len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
+    if fetching.batches:
+        each = (wait + cpu) / max(1, images)
+        fetching.later += 1
+        fetching.later_seconds += each
+        fetching.later_squares += each * each
     fetching.batches += 1
-    fetching.images += len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
+    fetching.images += images
     fetching.wait_seconds += wait
     fetching.doubt_seconds += wait if new else min(wait, others)
     if reads is None or after is None:

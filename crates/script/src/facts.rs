@@ -113,6 +113,8 @@ pub struct Times {
     pub transfer_seconds: f64,
     /// Images of the passes that came to the end.
     pub finished_images: u64,
+    /// From the demand that found a pass's end until the program knew of it, in which workers are ended, seconds.
+    pub end_seconds: f64,
 }
 
 /// The making of batches in one process.
@@ -127,6 +129,14 @@ pub struct Fetching {
     pub owner: Option<u32>,
     /// From the start of a worker's process until it could make batches: what it imports and unpickles, and `worker_init_fn`. Seconds.
     pub start_seconds: f64,
+    /// What its process had computed by then, seconds.
+    pub start_cpu_seconds: f64,
+    /// Its fetches but the first.
+    pub later: u64,
+    /// The sum of an image's time in these, seconds.
+    pub later_seconds: f64,
+    /// The sum of its squares.
+    pub later_squares: f64,
     /// Batches.
     pub batches: u64,
     /// Samples.

@@ -63,7 +63,23 @@ impl Script {
             // Those of the first epoch serve all others.
             begins = (begins - self.worker_start()).max(0.0);
         }
-        Some(each * images as f64 + begins / train.iterations.max(1) as f64)
+        Some(each * images as f64 + begins / train.iterations.max(1) as f64 + self.end())
+    }
+
+    /// What the end of an epoch takes the script, seconds.
+    fn end(&self) -> f64 {
+        self.loader.train.end_seconds / self.loader.train.finished.max(1) as f64
+    }
+
+    /// How unequally long the workers' batches take: the standard deviation of an image's time in them, over its mean.
+    fn variation(&self) -> f64 {
+        let count = self.sum(|maker| maker.later as f64);
+        let mean = self.sum(|maker| maker.later_seconds) / count;
+        let square = self.sum(|maker| maker.later_squares) / count;
+        match count >= FEWEST as f64 && mean > 0.0 {
+            true => (square / (mean * mean) - 1.0).max(0.0).sqrt(),
+            false => 0.0,
+        }
     }
 
     /// What a worker took to start, seconds.
@@ -147,11 +163,16 @@ impl Script {
                 root: loader.root.clone(),
                 pipeline: loader.pipeline.as_ref().map(ToString::to_string),
                 swap_refused: loader.swap_refused.clone(),
+                fast_images_refused: None,
                 iterable: loader.iterable,
                 persistent_workers: loader.persistent_workers,
                 pin_memory: loader.pin_memory,
                 start_seconds: train.start_seconds / train.iterations.max(1) as f64,
                 worker_start_seconds: self.worker_start(),
+                worker_start_cpu_seconds: self.sum(|maker| maker.start_cpu_seconds)
+                    / self.makers.len().max(1) as f64,
+                end_seconds: self.end(),
+                variation: self.variation(),
                 restarts: match loader.num_workers > 0 && !loader.persistent_workers && !loader.swapped {
                     true => train.iterations.saturating_sub(loader.loaders.max(1)),
                     false => 0,
@@ -257,6 +278,7 @@ mod tests {
             delay_seconds: 0.06,
             transfer_seconds: 0.0,
             finished_images: 120,
+            end_seconds: 0.0,
         };
         let loader = LoaderFacts {
             num_workers: 1,

@@ -48,8 +48,10 @@ pub fn verdict(
                 match workload {
                     Some(workload) if beside_others(workload).is_some() =>
                         format!(" on {}", plural(workload.cores as usize, "free core")),
-                    Some(workload) if workload.others().is_some() =>
-                        ", if the other programs left it the cores".to_owned(),
+                    Some(workload) if workload.others().is_some() => match workload.script {
+                        Some(_) => ", while other programs take as much as they did".to_owned(),
+                        None => ", if the other programs left it the cores".to_owned(),
+                    },
                     _ => String::new(),
                 }
             )
@@ -428,7 +430,7 @@ mod tests {
         assert_eq!(
             said(7e-4),
             "The trainer waited for data 40 % of the time; copying batches to the device is the limit, with 70 % of the time of a \
-             step; batches made floats on the device instead of before might make an epoch up to 5.3 s shorter than 10 s."
+             step; batches made floats on the device instead of before might make an epoch up to 5.2 s shorter than 10 s."
         );
         // Bytes are a quarter: at best three quarters of the copies are saved, at worst nothing.
         let run = script(4e-4);
