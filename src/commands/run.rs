@@ -53,7 +53,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         pin: args.pin_memory,
         prefetch: args.prefetch,
         swap: args.swap_loader,
-        images: args.fast_images,
+        // For the loaders that stay PyTorch's.
+        images: args.fast_images || args.swap_loader,
         ..Changes::default()
     };
     if changes == Changes::default() {
@@ -86,17 +87,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         Err(error) => return Ok(ExitCode::from(supervise::not_started(program, &error))),
     };
     let code = supervise::follow(&child, &signals)?.code;
-    if args.fast_images {
-        let images = Images::read(folder.path());
-        match images.opened {
-            0 if changes.unmade().is_none() => note!(
-                "the script opened no JPEG with Pillow: cv2, torchvision.io and others are not served; stokehold.decode takes their place"
-            ),
-            0 => {}
-            _ => note!("{}", summary(&images)),
-        }
+    let images = Images::read(folder.path());
+    let unmade = changes.unmade();
+    if images.opened > 0 {
+        note!("{}", summary(&images));
+    } else if args.fast_images && unmade.is_none() {
+        note!(
+            "the script opened no JPEG with Pillow: cv2, torchvision.io and others are not served; stokehold.decode takes their place"
+        );
     }
-    if let Some(why) = changes.unmade() {
+    if let Some(why) = unmade.filter(|_| images.made == 0) {
         note!("{why}");
     }
     Ok(ExitCode::from(code))
