@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import json
 import multiprocessing
 import os
 import pickle
@@ -768,6 +769,66 @@ def test_an_unchanged_script_computes_the_same(context: str, tmp_path: Path) -> 
     count = 1 if context == "spawn" else 2
     assert re.search(rf"{8 * count} JPEGs were opened( in \d processes)?, and stokehold.pillow made {7 * count} images", fast.stderr), fast.stderr
     assert re.search(rf"Pillow made {count}: {count} because: .*the marker of its end \(at .*train.py:17\)", fast.stderr), fast.stderr
+
+
+TRAINED = """
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+
+class Trained(Own):
+    def __len__(self):
+        return 40 * len(self.paths)
+
+    def __getitem__(self, number):
+        if sys.argv[1] == "own":
+            import stokehold.pillow
+
+            assert stokehold.pillow.is_installed()
+        return super().__getitem__(number % len(self.paths))
+
+
+torch.manual_seed(0)
+digest = hashlib.sha256()
+loader = torch.utils.data.DataLoader(Trained(sys.argv[3:]), 8, shuffle=True, num_workers=int(sys.argv[2]))
+for _ in range(2):
+    for batch in loader:
+        digest.update(batch.numpy().tobytes())
+        model(torch.zeros(1, 8)).sum().backward()
+        optimizer.step()
+print(digest.hexdigest(), sorted(name for name in sys.modules if name.startswith("stokehold.")))
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(("kind", "workers"), [("plain", 0), ("plain", 2), ("own", 0), ("own", 2)])
+def test_a_recording_tells_what_fast_images_would_save(kind: str, workers: int, tmp_path: Path) -> None:
+    """Some batches are fetched with fast images, and the script sees nothing of it; one that has them itself is left alone."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.split("if __name__")[0] + TRAINED)
+    photos = [tmp_path / f"{number}.jpg" for number in range(8)]
+    for number, path in enumerate(photos):
+        path.write_bytes(photo(number, 640, 480))
+    command = [sys.executable, str(script), kind, str(workers), *map(str, photos)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    plain = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    run = [sys.executable, "-m", "stokehold", "profile", "-o", str(tmp_path / "run"), "--"]
+    recorded = subprocess.run([*run, *command], capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert plain.returncode == recorded.returncode == 0, (plain.stderr, recorded.stderr)
+    (digest,) = {ran.stdout.splitlines()[0].split()[0] for ran in (plain, recorded)}
+    assert len(digest) == 64
+    advised = subprocess.run([sys.executable, "-m", "stokehold", "advise", str(tmp_path / "run"), "--json"], capture_output=True, text=True, timeout=120, check=False)
+    assert advised.returncode == 0, advised.stderr
+    workload = json.loads(advised.stdout)["workload"]
+    tried = [one for one in workload["alternatives"] if one["change"]["kind"] == "fast-images"]
+    if kind == "own":
+        assert tried == []
+        return
+    (one,) = tried
+    # Photos of 640x480 of which crops of 48 pixels are made.
+    assert 0.1 < one["loader"] < 0.9 and one["trainer"] == 1.0
+    assert workload["script"]["fast_images_refused"] is None
+    assert "'stokehold.pillow'" not in recorded.stdout
 
 
 def test_counts_of_workers_that_are_ended_are_kept(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ use stokehold_profile::workload::Workload;
 use stokehold_profile::{
     Change, Ending, FOLDER, ProfileError, Recorder, Recording, Settings, SystemSummary, Tree,
 };
-use stokehold_script::{Changes, Watched};
+use stokehold_script::{Changes, Script, Seen, Watched};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -118,7 +118,10 @@ fn attach(run: &Path, args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Error>> {
     let name = Path::new(&args.command[0]).file_name().unwrap_or_default();
     let dir = Output::of(args, &name.to_string_lossy())?;
-    let changes = (!args.no_python_hook).then(Changes::default);
+    let changes = (!args.no_python_hook).then(|| Changes {
+        compare_images: true,
+        ..Changes::default()
+    });
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let done = record(command, &dir.run, args.kept(), changes.as_ref(), signals)?;
@@ -158,6 +161,8 @@ pub struct Recorded {
     pub interrupted: bool,
     /// What a PyTorch script did.
     pub workload: Option<Workload>,
+    /// Its loaders, the one that took most of the training's time first.
+    pub loaders: Vec<Script>,
     /// What a reader should know of that.
     pub notes: Vec<String>,
     /// `None` for a command that did not start.
@@ -198,6 +203,7 @@ pub fn record(
                 code: supervise::not_started(&words[0], &error),
                 interrupted: false,
                 workload: None,
+                loaders: Vec::new(),
                 notes: Vec::new(),
                 recording: None,
             });
@@ -208,7 +214,11 @@ pub fn record(
     if changes.is_some_and(Changes::ends_the_script) {
         supervise::end_orphans();
     }
-    let (workload, notes) = watched.as_ref().map_or_else(Default::default, Watched::finish);
+    let Seen {
+        workload,
+        loaders,
+        notes,
+    } = watched.as_ref().map_or_else(Seen::default, Watched::finish);
     let mut all = spans.finish();
     all.extend(notes.iter().cloned());
     let done = sampler.stop(Ending {
@@ -220,6 +230,7 @@ pub fn record(
         code,
         interrupted,
         workload,
+        loaders,
         notes,
         recording: Some(done),
     })

@@ -29,7 +29,7 @@ import time
 import weakref
 
 #: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `images`, `told`, `convert`,
-#: `gradients`, `steps` and `seconds`, each if it is wanted.
+#: `compare_images`, `gradients`, `steps` and `seconds`, each if it is wanted.
 SETTINGS = "STOKEHOLD_HOOK"
 #: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
 LOADER = "STOKEHOLD_HOOK_LOADER"
@@ -53,6 +53,11 @@ LOADERS = 16
 MOST_LOADERS = 256
 #: The share of the program's time that writing the counters may take.
 WRITING = 0.01
+#: The module that makes fast images.
+FAST_IMAGES = "stokehold.pillow"
+#: Batches that all workers together fetch with fast images, and the share of an epoch that these may be.
+FAST_BATCHES = 8
+FAST_SHARE = 0.04
 
 
 #: The hook of this process.
@@ -88,6 +93,8 @@ class Hook:
         self.off = False
         #: What the command that asked for changes was told of them.
         self.told = set()
+        #: The module stokehold.pillow, imported here.
+        self.pillow = None
         self.begin()
 
     def begin(self):
@@ -111,6 +118,8 @@ class Hook:
         #: The iteration whose batch the program has.
         self.open = None
         self.device = None
+        #: Why there are no fast images; None where they are, and where nobody has asked for them.
+        self.no_pillow = None
         #: The process whose loader this one works for, if it is a worker.
         self.owner = None
         rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
@@ -195,6 +204,9 @@ class Hook:
         if self.fetching is not None:
             # Those of the last epoch's workers stand for all: a loader has new ones in every epoch.
             name = f"{self.owner}-loader{self.fetching.loader}-worker{self.fetching.worker}"
+            if self.fetching.fast is not None:
+                # Only workers of the first epoch have tried fast images.
+                name += "-first"
         path = os.path.join(folder, f"{name}.json")
         aside = os.path.join(folder, f".{self.pid}.new")
         try:
@@ -219,6 +231,7 @@ class Hook:
             "device_busy_seconds": self.device.busy if self.device is not None and self.device.counted else None,
             "device_idle_seconds": self.device.idle if self.device is not None and self.device.counted else None,
             "unpinned_transfers": 0 if self.device is None else self.device.unpinned,
+            "fast_images_refused": self.no_pillow,
             "float_transfers": 0 if self.device is None else self.device.floats,
             "loaders": [loader.facts() for loader in self.loaders],
             "fetching": None if self.fetching is None else self.fetching.facts(),
@@ -687,12 +700,19 @@ class Fetching:
         self.wait_seconds = self.doubt_seconds = self.reading_seconds = self.cpu_seconds = 0.0
         #: Of all fetches but the first, which also imports: their number, and the sums of an image's time in each and of its square.
         self.later, self.later_seconds, self.later_squares = 0, 0.0, 0.0
+        #: The same fetches without those of images that are not counted: images, and the CPU time of the fetching thread.
+        self.plain_images, self.plain_cpu_seconds = 0, 0.0
+        #: Fetches with fast images, which nothing else here counts.
+        self.fast = None
         #: None where the system does not count them.
         self.read_bytes = 0
         self.process_began = None
 
     def facts(self):
         threads, computed = (0, 0.0) if self.worker is None else library_threads()
+        process = 0.0 if self.process_began is None else time.process_time() - self.process_began
+        if self.fast is not None:
+            process -= self.fast.process_seconds
         return {
             "loader": self.loader,
             "worker": self.worker,
@@ -703,6 +723,10 @@ class Fetching:
             "later": self.later,
             "later_seconds": self.later_seconds,
             "later_squares": self.later_squares,
+            "plain_images": self.plain_images,
+            "plain_cpu_seconds": self.plain_cpu_seconds,
+            "opens_jpegs": "PIL.JpegImagePlugin" in sys.modules,
+            **({} if self.fast is None else {"fast_images": self.fast.images, "fast_cpu_seconds": self.fast.cpu_seconds}),
             "batches": self.batches,
             "images": self.images,
             #: What fetches took beyond the time for which their thread ran or lacked a core.
@@ -715,11 +739,75 @@ class Fetching:
             #: Of the fetching thread, while it fetched.
             "cpu_seconds": self.cpu_seconds,
             #: Of the whole process since its first batch was begun: what sends batches included.
-            "process_cpu_seconds": 0.0 if self.process_began is None else time.process_time() - self.process_began,
+            "process_cpu_seconds": process,
             #: Of a worker: threads that are not Python's, and their CPU time.
             "library_threads": threads,
             "library_cpu_seconds": computed,
         }
+
+
+class Fast:
+    """Every second batch of a worker, fetched with fast images for a while: what they would save is known by that. The pixels are the
+    same to the bit."""
+
+    def __init__(self, pillow, batches):
+        self.pillow = pillow
+        #: Batches that are left.
+        self.left = batches
+        self.batches = self.images = 0
+        #: CPU time of the fetching thread, and of the whole process.
+        self.cpu_seconds = self.process_seconds = 0.0
+        self.turn = False
+        self.began = 0.0
+
+    def begin(self, batches):
+        """Whether the next batch is one of these. The first one of a process imports and is neither."""
+        if self.left <= 0 or batches % 2 == 0 or "PIL.JpegImagePlugin" not in sys.modules or FAST_IMAGES in sys.modules:
+            return False
+        began = time.process_time()
+        if not self.pillow.install(0):
+            self.left = 0
+            return False
+        self.began = began
+        return True
+
+    def end(self, images, cpu):
+        self.pillow.uninstall()
+        self.left -= 1
+        self.batches += 1
+        self.images += images
+        self.cpu_seconds += cpu
+        self.process_seconds += time.process_time() - self.began
+
+
+@guarded
+def fast_images():
+    """The package's module of fast images, not installed, in a process that has imported Pillow; None where it cannot be had, and where
+    the script has it already."""
+    if not hook.settings.get("compare_images") or "PIL.Image" not in sys.modules or FAST_IMAGES in sys.modules:
+        return None
+    if hook.pillow is None:
+        import warnings
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                from stokehold import pillow
+            installed = pillow.is_installed()
+            pillow.uninstall()
+        except AttributeError:
+            hook.no_pillow, installed = "the Python package stokehold is older than this program", False
+        except Exception as error:
+            hook.no_pillow, installed = refusal(error), False
+        else:
+            # A script that imports it wants it installed, which its import does.
+            del sys.modules[FAST_IMAGES], sys.modules["stokehold"].pillow
+            hook.no_pillow = None if installed else "this Pillow is left alone"
+        if not installed:
+            hook.settings["compare_images"] = False
+            return None
+        hook.pillow = pillow
+    return hook.pillow
 
 
 class Device:
@@ -933,6 +1021,8 @@ def wrap_iter(loader_class):
 
     @functools.wraps(original)
     def iterate(self):
+        # Before workers are forked, and no part of their start.
+        fast_images()
         began = time.time()
         facts = begin_iteration(self)
         if facts is not None and hook.settings.get("swap"):
@@ -941,7 +1031,7 @@ def wrap_iter(loader_class):
                 watch(iterator, facts, began)
                 return iterator
         if facts is not None:
-            os.environ[LOADER] = f"{facts.number} {hook.rank} {hook.world} {hook.pid}"
+            os.environ[LOADER] = f"{facts.number} {hook.rank} {hook.world} {hook.pid} {fast_batches(facts)}"
         try:
             iterator = original(self)
         finally:
@@ -951,6 +1041,16 @@ def wrap_iter(loader_class):
         return iterator
 
     loader_class.__iter__ = iterate
+
+
+@guarded
+def fast_batches(facts):
+    """How many batches each process fetches with fast images in the pass that begins: some in the first one of a loader."""
+    about = facts.described
+    if facts.train.iterations + facts.evaluate.iterations or not hook.settings.get("compare_images"):
+        return 0
+    all_batches = about["batches"] or FAST_BATCHES / FAST_SHARE
+    return -(-min(FAST_BATCHES, max(3, int(FAST_SHARE * all_batches))) // max(1, about["num_workers"]))
 
 
 @guarded
@@ -1049,9 +1149,9 @@ def watch_fetcher(fetcher):
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     worker = None if info is None else info.id
-    loader = None
-    if len(said) == 4:
-        loader, rank, world, hook.owner = map(int, said)
+    loader, fast = None, 0
+    if len(said) == 5:
+        loader, rank, world, hook.owner, fast = map(int, said)
         hook.place(rank, world)
     if worker is not None:
         if hook.fetching is None:
@@ -1066,32 +1166,47 @@ def watch_fetcher(fetcher):
         fetching = facts.fetching = facts.fetching or Fetching(loader, None, 0.0)
     else:
         return
+    if fast and fetching.fast is None:
+        pillow = fast_images()
+        fetching.fast = None if pillow is None else Fast(pillow, fast)
     original = fetcher.fetch
     rest = b"" if worker is None else b" worker=%d" % worker
 
     def fetch(indices):
         if fetching.process_began is None:
             fetching.process_began = time.process_time()
+        fast = begin_fast(fetching)
         # The clock comes last here and first at the end: reading the others is no part of a fetch.
         before = fetch_counts()
         # Counting is a read too.
         reads = own_reads()
         begin = time.time()
         batch = original(indices)
-        note_fetched(fetching, begin, before, reads, indices, batch, rest)
+        note_fetched(fetching, begin, before, reads, indices, batch, rest, fast)
         return batch
 
     fetcher.fetch = fetch
 
 
 @guarded
-def note_fetched(fetching, begin, before, reads, indices, batch, rest):
+def begin_fast(fetching):
+    return fetching.fast is not None and fetching.fast.begin(fetching.batches + fetching.fast.batches)
+
+
+@guarded
+def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
     now = time.time()
     after = own_reads()
     new, others, lacked, cpu = (max(0.0, end - start) for start, end in zip(before, fetch_counts()))
     wait = max(0.0, now - begin - cpu - lacked)
     images = len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
+    if fast:
+        fetching.fast.end(images, cpu)
+        hook.span(b"DataLoaderWorker", begin, now, rest)
+        return
     if fetching.batches:
+        fetching.plain_images += images
+        fetching.plain_cpu_seconds += cpu
         each = (wait + cpu) / max(1, images)
         fetching.later += 1
         fetching.later_seconds += each
@@ -1279,7 +1394,10 @@ def patch_pillow(module):
             why_not = "stokehold.pillow steps aside (see the warning)"
     except Exception as error:
         why_not = refusal(error)
-    if why_not is None:
+    if hook.settings.get("swap"):
+        # Images are only for the loaders that stay PyTorch's, which are said.
+        pass
+    elif why_not is None:
         tell()
     else:
         tell(f"images stay Pillow's: {why_not}", True)

@@ -35,6 +35,8 @@ pub struct Process {
     pub unpinned_transfers: u64,
     /// The number of copies to the device of batches of images as numbers of 32 bits.
     pub float_transfers: u64,
+    /// Why it has no fast images to try; `None` where it has, and where nobody asked.
+    pub fast_images_refused: Option<String>,
     /// The loaders that it has iterated over.
     pub loaders: Vec<LoaderFacts>,
     /// What it made as a loader's worker.
@@ -137,6 +139,16 @@ pub struct Fetching {
     pub later_seconds: f64,
     /// The sum of its squares.
     pub later_squares: f64,
+    /// The images of these, if fast images were tried besides.
+    pub plain_images: u64,
+    /// CPU time of the thread that fetched them, seconds.
+    pub plain_cpu_seconds: f64,
+    /// Images that were fetched with fast images, which nothing else here counts.
+    pub fast_images: u64,
+    /// CPU time of the thread that fetched them, seconds.
+    pub fast_cpu_seconds: f64,
+    /// Whether the process has opened JPEGs by Pillow.
+    pub opens_jpegs: bool,
     /// Batches.
     pub batches: u64,
     /// Samples.

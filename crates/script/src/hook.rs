@@ -51,6 +51,9 @@ pub struct Changes {
     /// Says of each loader whether Stokehold could make its batches, and how.
     #[serde(skip_serializing_if = "is_false")]
     pub convert: bool,
+    /// Fetches some batches with fast images and some without, to tell what these would save.
+    #[serde(skip_serializing_if = "is_false")]
+    pub compare_images: bool,
     /// Sends the norm of all gradients now and then, as the metric `gradient_norm`.
     #[serde(skip_serializing_if = "is_false")]
     pub gradients: bool,

@@ -34,7 +34,7 @@ mod workload;
 pub use facts::{Fetching, LoaderFacts, Process, Times, read};
 pub use hook::{Changes, FOLDER, Hook, forbidden, is_python};
 pub use images::Images;
-pub use watched::Watched;
+pub use watched::{Seen, Watched};
 pub use workload::Script;
 
 /// The examples of README.md, as tests.

@@ -26,6 +26,17 @@ pub struct Watched {
     cpu: Duration,
 }
 
+/// What a script did.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The numbers from which gains are predicted; `None` where nothing trained.
+    pub workload: Option<Workload>,
+    /// Its loaders, the one that took most of the training's time first.
+    pub loaders: Vec<Script>,
+    /// What a reader should know of it.
+    pub notes: Vec<String>,
+}
+
 impl Watched {
     /// The hook for a command of these words. Where it cannot be, the command runs without it, and a note of [`finish`](Self::finish)
     /// says why.
@@ -58,9 +69,12 @@ impl Watched {
     }
 
     /// What the script did, after its end.
-    pub fn finish(&self) -> (Option<Workload>, Vec<String>) {
+    pub fn finish(&self) -> Seen {
         if let Err(reason) = &self.hook {
-            return (None, vec![format!("steps and waits are not seen: {reason}")]);
+            return Seen {
+                notes: vec![format!("steps and waits are not seen: {reason}")],
+                ..Seen::default()
+            };
         }
         let mut notes = Vec::new();
         if self.is_python && !started(&self.counters) {
@@ -81,6 +95,7 @@ impl Watched {
                 notes.push(problem.clone());
             }
         }
+        let loaders = Script::all(&processes);
         let script = Script::of(&processes);
         let loaded: u64 = processes
             .iter()
@@ -98,7 +113,11 @@ impl Watched {
             quota: machine.quota,
             ..script.workload(machine.cores as u64, others)
         });
-        (workload, notes)
+        Seen {
+            workload,
+            loaders,
+            notes,
+        }
     }
 }
 

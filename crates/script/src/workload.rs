@@ -1,11 +1,14 @@
 //! What a script's counters say of its speed.
 
-use stokehold_profile::workload::{ScriptLoader, Workload};
+use stokehold_profile::workload::{Alternative, Change, ScriptLoader, Workload};
 
 use crate::facts::{Fetching, LoaderFacts, Process, Times};
 
 /// The fewest batches from which an epoch is extrapolated.
 const FEWEST: u64 = 10;
+
+/// The fewest images whose mean cost is one.
+const FEWEST_IMAGES: f64 = 24.0;
 
 /// A script that trained: the process and the loader that took most of its time.
 #[derive(Debug, Clone)]
@@ -21,23 +24,28 @@ pub struct Script {
 impl Script {
     /// The script of these processes; `None` if none trained.
     pub fn of(processes: &[Process]) -> Option<Self> {
+        Self::all(processes)
+            .into_iter()
+            .find(|script| script.loader.train.images > 0)
+    }
+
+    /// The script with each of its loaders, the one that took most of the training's time first; of several ranks those of rank 0.
+    pub fn all(processes: &[Process]) -> Vec<Self> {
         let loaders = processes.iter().filter(|process| process.rank == 0);
         let loaders = loaders.flat_map(|process| process.loaders.iter().map(move |loader| (process, loader)));
-        let trained = loaders.filter(|(_, loader)| loader.train.images > 0);
-        let (process, loader) =
-            trained.max_by(|one, other| time(&one.1.train).total_cmp(&time(&other.1.train)))?;
-        // Workers count for themselves, and say whose they are.
-        let of_workers = processes.iter().filter_map(|process| process.fetching);
-        let makers = of_workers
-            .filter(|fetching| fetching.loader == Some(loader.number) && fetching.owner == Some(process.pid))
-            .chain(loader.fetching)
-            .filter(|fetching| fetching.images > 0)
+        let mut all: Vec<_> = loaders
+            .map(|(process, loader)| Self {
+                process: process.clone(),
+                loader: loader.clone(),
+                makers: makers(processes, process, loader),
+            })
             .collect();
-        Some(Self {
-            process: process.clone(),
-            loader: loader.clone(),
-            makers,
-        })
+        all.sort_by(|one, other| {
+            let times = |script: &Self| (time(&script.loader.train), time(&script.loader.evaluate));
+            let (one, other) = (times(one), times(other));
+            other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1))
+        });
+        all
     }
 
     /// Images of an epoch; `None` if it is not known how many there are.
@@ -113,7 +121,7 @@ impl Script {
         let of_image = |value: &dyn Fn(&Fetching) -> f64| -> Option<f64> {
             (made > 0.0).then(|| self.sum(value) / made)
         };
-        let cpu = of_image(&of_process);
+        let cpu = self.image_cpu_seconds();
         let wait = of_image(&|maker| maker.wait_seconds).filter(|_| !self.has_helpers());
         let cores = (cores / process.local_world.max(1)).max(1);
         let ceiling = cpu.zip(wait).map(|(cpu, wait)| {
@@ -157,13 +165,18 @@ impl Script {
                 .into_iter()
                 .filter_map(|(stage, seconds)| Some((stage.to_owned(), seconds?)))
                 .collect(),
+            alternatives: self.fast_images(cpu).into_iter().collect(),
             script: Some(ScriptLoader {
                 torch: process.torch.clone(),
                 dataset: loader.dataset.clone(),
                 root: loader.root.clone(),
                 pipeline: loader.pipeline.as_ref().map(ToString::to_string),
                 swap_refused: loader.swap_refused.clone(),
-                fast_images_refused: None,
+                fast_images_refused: self
+                    .process
+                    .fast_images_refused
+                    .clone()
+                    .filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)),
                 iterable: loader.iterable,
                 persistent_workers: loader.persistent_workers,
                 pin_memory: loader.pin_memory,
@@ -187,6 +200,54 @@ impl Script {
             }),
             ..Workload::default()
         }
+    }
+
+    /// CPU time of an image in the workers, seconds; `None` where none was made.
+    pub fn image_cpu_seconds(&self) -> Option<f64> {
+        let made = self.sum(|maker| maker.images as f64);
+        (made > 0.0).then(|| self.sum(of_process) / made)
+    }
+
+    /// What fast images would save, as a share of [`image_cpu_seconds`](Self::image_cpu_seconds) that is left; or why that is not known.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn with_fast_images(&self) -> Result<f64, String> {
+        if let Some(fast) = self.fast_images(self.image_cpu_seconds()) {
+            return Ok(fast.loader);
+        }
+        Err(if !self.makers.iter().any(|maker| maker.opens_jpegs) {
+            "what makes its images opened no JPEG with Pillow".to_owned()
+        } else if let Some(why) = &self.process.fast_images_refused {
+            why.clone()
+        } else {
+            "too few images were made to tell, or the script has them already".to_owned()
+        })
+    }
+
+    /// What an image costs with fast images, if enough of them were fetched with them and without: what is left of the CPU time that it
+    /// takes a worker.
+    fn fast_images(&self, cpu: Option<f64>) -> Option<Alternative> {
+        let of_image = |images: f64, seconds: f64| (images >= FEWEST_IMAGES).then(|| seconds / images);
+        let tried = |value: &dyn Fn(&Fetching) -> f64| {
+            let tried = self.makers.iter().filter(|maker| maker.fast_images > 0);
+            tried.map(value).sum::<f64>()
+        };
+        let fast = of_image(
+            tried(&|maker| maker.fast_images as f64),
+            tried(&|maker| maker.fast_cpu_seconds),
+        )?;
+        // Of all workers: each has fetched few with fast images.
+        let plain = of_image(
+            self.sum(|maker| maker.plain_images as f64),
+            self.sum(|maker| maker.plain_cpu_seconds),
+        )?;
+        let cpu = cpu.filter(|cpu| *cpu > 0.0)?;
+        Some(Alternative {
+            change: Change::FastImages,
+            loader: ((cpu - plain + fast) / cpu).clamp(0.05, 20.0),
+            trainer: 1.0,
+        })
     }
 
     /// Whether threads or processes of the data set's own leave it open what its workers wait for.
@@ -221,6 +282,12 @@ impl Script {
                     .to_owned(),
             );
         }
+        let refused = self.process.fast_images_refused.as_deref();
+        if let Some(why) = refused.filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)) {
+            notes.push(format!(
+                "Pillow opens JPEGs here, and what fast images would save is not known: {why}"
+            ));
+        }
         if train.finished == 0
             && let Some(batches) = loader.batches
         {
@@ -243,6 +310,16 @@ impl Script {
         }
         notes
     }
+}
+
+/// What made a loader's batches: workers count for themselves, and say whose they are.
+fn makers(processes: &[Process], process: &Process, loader: &LoaderFacts) -> Vec<Fetching> {
+    let of_workers = processes.iter().filter_map(|process| process.fetching);
+    of_workers
+        .filter(|fetching| fetching.loader == Some(loader.number) && fetching.owner == Some(process.pid))
+        .chain(loader.fetching)
+        .filter(|fetching| fetching.images > 0)
+        .collect()
 }
 
 /// CPU time of a maker of batches: that of its whole process, if it does nothing else.
@@ -345,6 +422,36 @@ mod tests {
         assert_eq!(script.workload(8, None).seconds_per_epoch, None);
         script.loader.batches = None;
         assert_eq!(script.workload(8, None).images, 0);
+    }
+
+    /// A worker's image takes 5 ms, 4 of them in a fetch; with fast images a fetch takes 1 ms.
+    #[test]
+    fn fast_images_save_what_they_save_in_a_fetch() {
+        let mut script = script();
+        assert_eq!(script.workload(8, None).alternatives, []);
+        for maker in &mut script.makers {
+            (maker.plain_images, maker.plain_cpu_seconds) = (50, 0.004 * 50.0);
+        }
+        let first = &mut script.makers[0];
+        (first.fast_images, first.fast_cpu_seconds) = (24, 0.001 * 24.0);
+        let alternatives = script.workload(8, None).alternatives;
+        assert_eq!(alternatives[0].change, Change::FastImages);
+        assert!(close(Some(alternatives[0].loader), 2.0 / 5.0), "{alternatives:?}");
+        // Too few to tell.
+        script.makers[0].fast_images = 23;
+        assert_eq!(script.workload(8, None).alternatives, []);
+    }
+
+    /// It is said only where images are JPEGs.
+    #[test]
+    fn fast_images_that_cannot_be_had_are_said() {
+        let mut script = script();
+        script.process.fast_images_refused = Some("no module named stokehold".to_owned());
+        assert_eq!(script.notes(), Vec::<String>::new());
+        script.makers[1].opens_jpegs = true;
+        assert!(script.notes()[0].ends_with("would save is not known: no module named stokehold"));
+        let workload = script.workload(8, None);
+        assert!(workload.script.unwrap().fast_images_refused.is_some());
     }
 
     /// Where a data set's own threads compute, waiting for storage is not told from waiting for them.

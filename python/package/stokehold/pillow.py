@@ -38,7 +38,7 @@ from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 from stokehold import _originals
 from stokehold._stokehold import Jpeg
 
-__all__ = ["counts", "install", "uninstall"]
+__all__ = ["counts", "install", "is_installed", "uninstall"]
 
 #: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
 _CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE = 1, 2, 3, 4, 5
@@ -73,6 +73,8 @@ class _State:
         self.headers = True
         #: Whether this Pillow is left alone.
         self.refused = False
+        #: Whether this Pillow was found to make the same pixels.
+        self.tested = False
         #: Whether resizes are Pillow's to the bit, so that they are remembered.
         self.resizes = True
         #: Whether changes of colours and affine transforms are.
@@ -899,19 +901,28 @@ def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
     factory, accept = Image.OPEN["JPEG"]
     if factory is not JpegImagePlugin.jpeg_factory:
         return _not_installed(f"another plugin opens JPEGs here: {factory!r}")
-    try:
-        differs = _differences()
-    except Exception as error:
-        differs = f"{type(error).__name__}: {error}"
-    if differs:
-        return _not_installed(differs)
+    if not _state.tested:
+        try:
+            differs = _differences()
+        except Exception as error:
+            differs = f"{type(error).__name__}: {error}"
+        if differs:
+            return _not_installed(differs)
+        _state.tested = True
     _state.clear()
     _state.factory = factory
     Image.register_open("JPEG", _open, accept)
     if _state.colors:
         _watch_colors()
+    if "torchvision.transforms.functional" in sys.modules:
+        _watch_torchvision()
     _at_fork()
     return True
+
+
+def is_installed() -> bool:
+    """Whether Pillow opens JPEGs here."""
+    return _state.factory is not None
 
 
 def uninstall() -> None:

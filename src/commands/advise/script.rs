@@ -116,6 +116,7 @@ impl Bench<'_> {
     ) -> Result<Option<(Advised, Trials)>, Box<dyn Error>> {
         let reading = Changes {
             convert: true,
+            compare_images: true,
             ..Changes::default()
         };
         let first = self.once("unchanged-1", &reading)?;
@@ -328,6 +329,14 @@ impl Wish {
                 argument,
             ));
         }
+        let of_images = workload
+            .alternatives
+            .iter()
+            .find(|one| one.change == Change::FastImages);
+        if of_images.is_some_and(|one| one.loader < 1.0) {
+            let argument = "import stokehold.pillow".to_owned();
+            wishes.push(wish(Change::FastImages, "fast images".to_owned(), argument));
+        }
         if script.pipeline.is_some() && script.swap_refused.is_none() {
             let executor = "stokehold".to_owned();
             wishes.push(wish(
@@ -419,6 +428,13 @@ fn candidates(advised: &Advised, command: &[OsString], problems: &mut Vec<String
                 };
                 let option = format!("--prefetch {batches}");
                 offer(wish, &wish.title, changes, &option, argument);
+            }
+            Change::FastImages if wish.is_worth_it => {
+                let changes = Changes {
+                    images: true,
+                    ..changes
+                };
+                offer(wish, "fast images", changes, "--fast-images", argument);
             }
             Change::PinnedMemory => {
                 let changes = Changes { pin: true, ..changes };

@@ -127,10 +127,14 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
         let _ = writeln!(
             text,
             "\nThe run's own epochs took {fit:.2} times as long as the model says for them; predictions are multiplied \
-             by that{}.",
+             by that{}.{}",
             match workload.script {
                 Some(_) => ", and those of numbers of workers far from the run's by less",
                 None => "",
+            },
+            match workload.others().filter(|_| workload.script.is_some()) {
+                Some(others) => format!(" In this run {others}; the predictions hold while they do."),
+                None => String::new(),
             }
         );
     }

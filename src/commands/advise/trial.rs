@@ -139,6 +139,7 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>
         Change::Precision { precision } => config.precision = precision.parse()?,
         Change::Shards
         | Change::Baked { .. }
+        | Change::FastImages
         | Change::PersistentWorkers
         | Change::PinnedMemory
         | Change::BytesToDevice

@@ -10,7 +10,7 @@ use stokehold_diagnose::report::{self, Contents};
 use stokehold_diagnose::rules::{Defaults, Parameters, judge};
 use stokehold_profile::timeline::{Metrics, Spans};
 use stokehold_profile::{Ending, FOLDER, ProfileError, Recording, Sampler, Settings, Tree};
-use stokehold_script::{Changes, Watched};
+use stokehold_script::{Changes, Seen, Watched};
 
 use crate::Job;
 
@@ -60,7 +60,9 @@ impl Profiler {
 
     /// Ends the recording and writes its report, which says what stopped the job. Returns the report's path.
     pub fn finish(self, exit_code: Option<i32>, stopped_by: Option<String>) -> Result<PathBuf, ProfileError> {
-        let (workload, mut notes) = self.watched.finish();
+        let Seen {
+            workload, mut notes, ..
+        } = self.watched.finish();
         notes.extend(self.spans.finish());
         notes.extend(stopped_by);
         self.sampler.stop(Ending {
