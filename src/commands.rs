@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod bench;
+pub mod check;
 pub mod compare;
 pub mod dataset;
 pub mod devices;

@@ -79,7 +79,9 @@ enum Command {
     Profile(commands::profile::Args),
     /// Say what each change would gain a run or a PyTorch script, and try it.
     Advise(commands::advise::Args),
-    /// Run a PyTorch script with another loader, or other arguments of its own.
+    /// Say what Stokehold can do for each loader of a PyTorch script, and why not.
+    Check(commands::check::Args),
+    /// Run a PyTorch script with fast images, another loader, or other arguments of its own.
     Run(commands::run::Args),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),
+        Command::Check(args) => commands::check::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),

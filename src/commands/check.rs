@@ -1,0 +1,171 @@
+//! `stokehold check -- COMMAND`: what Stokehold can do for each loader of a PyTorch script, and why not.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::{Command, ExitCode};
+
+use clap::Args as ClapArgs;
+use serde::Serialize;
+use stokehold_script::{Changes, Script, forbidden};
+
+use super::profile::{Kept, record};
+use crate::failure::Usage;
+use crate::interrupt;
+use crate::shell;
+use crate::supervise::Signals;
+use crate::terminal;
+
+/// How long the script trains, where no number of steps is given, seconds.
+const SECONDS: f64 = 5.0;
+
+/// Say what Stokehold can do for each DataLoader of a PyTorch script, and why not.
+///
+/// The script runs until it has trained for 5 seconds, and on at least ten batches. Nothing of it is changed.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Batches after which the script ends [default: as many as take 5 s, at least 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..))]
+    steps: Option<u64>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// The script, with its arguments
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    command: Vec<OsString>,
+}
+
+/// A loader of the script.
+#[derive(Debug, Serialize)]
+struct Checked {
+    /// The class of its data set.
+    dataset: String,
+    batch_size: Option<u64>,
+    num_workers: u64,
+    /// Batches that were trained on, and others.
+    trained: u64,
+    validated: u64,
+    /// CPU time of an image in a worker, seconds.
+    image_cpu_seconds: Option<f64>,
+    fast_images: Served,
+    swap_loader: Served,
+}
+
+/// Whether something serves a loader.
+#[derive(Debug, Serialize)]
+struct Served {
+    serves: bool,
+    /// The share of an image's CPU time that is left, where it was measured.
+    cpu_left: Option<f64>,
+    /// Every reason why not.
+    why_not: Option<String>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A Python that starts no hook, a script that failed, and one that iterates over no DataLoader.
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(option) = forbidden(&args.command) {
+        let program = args.command[0].display();
+        return Err(Usage(format!(
+            "{program} {option} does not start the hook that sees the loaders; leave {option} out"
+        ))
+        .into());
+    }
+    let signals = Signals::block()?;
+    let folder = tempfile::tempdir()?;
+    let changes = Changes {
+        convert: true,
+        compare_images: true,
+        steps: args.steps,
+        seconds: args.steps.is_none().then_some(SECONDS),
+        ..Changes::default()
+    };
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let seen = record(command, folder.path(), Kept::default(), Some(&changes), &signals)?;
+    if seen.interrupted {
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    if seen.code != 0 {
+        return Err(format!("the script ended with exit code {}", seen.code).into());
+    }
+    if seen.loaders.is_empty() {
+        let mut text = "no process of the script iterated over a DataLoader of torch".to_owned();
+        for note in &seen.notes {
+            text += &format!("; {note}");
+        }
+        return Err(Usage(text).into());
+    }
+    let all: Vec<Checked> = seen.loaders.iter().map(checked).collect();
+    if args.json {
+        terminal::json_text(&serde_json::to_string_pretty(
+            &serde_json::json!({ "loaders": all }),
+        )?)?;
+    } else {
+        write!(terminal::out(), "{}", text(&all, &args.command))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn checked(script: &Script) -> Checked {
+    let loader = &script.loader;
+    let fast = script.with_fast_images();
+    Checked {
+        dataset: loader.dataset.clone(),
+        batch_size: loader.batch_size,
+        num_workers: loader.num_workers,
+        trained: loader.train.batches,
+        validated: loader.evaluate.batches,
+        image_cpu_seconds: script.image_cpu_seconds(),
+        fast_images: Served {
+            serves: fast.is_ok(),
+            cpu_left: fast.as_ref().ok().copied(),
+            why_not: fast.err(),
+        },
+        swap_loader: Served {
+            serves: loader.pipeline.is_some(),
+            cpu_left: None,
+            why_not: loader.swap_refused.clone(),
+        },
+    }
+}
+
+fn text(all: &[Checked], command: &[OsString]) -> String {
+    let again = |option: &str| {
+        let words = ["run", option, "--"].map(OsString::from);
+        shell::again(words.into_iter().chain(command.iter().cloned()))
+    };
+    let mut text = String::new();
+    for loader in all {
+        let batch = loader
+            .batch_size
+            .map_or(String::new(), |size| format!(", batches of {size}"));
+        text += &format!(
+            "DataLoader over {}{batch}, num_workers={}: {} batches trained on, {} others\n",
+            loader.dataset, loader.num_workers, loader.trained, loader.validated
+        );
+        text += "  fast images         ";
+        text += &match (loader.fast_images.cpu_left, loader.image_cpu_seconds) {
+            (Some(left), Some(cpu)) => format!(
+                "yes: an image costs {:.2} ms of CPU time instead of {:.2} ms\n                      {}\n",
+                1e3 * cpu * left,
+                1e3 * cpu,
+                again("--fast-images")
+            ),
+            _ => format!(
+                "no: {}\n",
+                loader.fast_images.why_not.as_deref().unwrap_or("not known")
+            ),
+        };
+        text += "  Stokehold's loader  ";
+        text += &match &loader.swap_loader.why_not {
+            None if loader.swap_loader.serves => {
+                format!("yes\n                      {}\n", again("--swap-loader"))
+            }
+            why_not => format!("no: {}\n", why_not.as_deref().unwrap_or("not known")),
+        };
+    }
+    text
+}
