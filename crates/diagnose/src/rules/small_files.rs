@@ -106,7 +106,7 @@ fn judge(case: &Case) -> Finding {
         let share = 100.0 * slow.len() as f64 / count.max(1) as f64;
         finding.triggered |= share > case.number("threshold") && count > case.count("patience");
         finding.violations += slow.len() as u64;
-        finding.datapoints += count;
+        finding.datapoints = finding.datapoints.saturating_add(count);
         let (per_second, bytes) = (all.count / count.max(1) as f64, all.bytes / all.count.max(1e-9));
         let (by, what, each) = match recorded.opens {
             true => (
