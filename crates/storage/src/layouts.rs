@@ -348,8 +348,8 @@ fn tars(look: &dyn Look, names: &[String], at: &Path) -> Option<String> {
     };
     text += &format!(
         ", as WebDataset has them, which are not read; make class folders of them: for t in {tars}; do u=unpacked/$(basename \"$t\" .tar); \
-         mkdir -p \"$u\"; tar -xf \"$t\" -C \"$u\"; done; find unpacked -name '*.cls' | while read -r c; do d={TO}/$(tr / _ < \"$c\"); \
-         mkdir -p \"$d\"; mv \"${{c%.cls}}{image}\" \"$d/\"; done"
+         mkdir -p \"$u\"; tar -xf \"$t\" -C \"$u\"; done; find unpacked -name '*.cls' | while read -r c; do l=$(tr / _ < \"$c\"); \
+         case $l in ''|.|..) continue;; esac; mkdir -p \"{TO}/$l\"; mv -n \"${{c%.cls}}{image}\" \"{TO}/$l/\"; done"
     );
     Some(text)
 }
@@ -466,7 +466,7 @@ fn table(look: &dyn Look, folders: &[String], names: &[String]) -> Option<String
         () => "csv.DictReader(f)".to_owned(),
     };
     let script = format!(
-        "import csv, json, os; f = open({table}); c = lambda r: '{TO}/' + str(r[{label}]).replace('/', '_'); \
+        "import csv, json, os; f = open({table}); c = lambda r: '{TO}/' + str(r[{label}]).replace('/', '_').lstrip('.'); \
          [(os.makedirs(c(r), exist_ok=True), os.symlink(os.path.abspath(os.path.join({folder}, r[{image}] + '{ending}')), \
          os.path.join(c(r), os.path.basename(r[{image}]) + '{ending}'))) for r in {rows}]",
         table = word(&at.join(name).to_string_lossy()),

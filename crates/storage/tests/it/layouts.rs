@@ -120,6 +120,23 @@ fn tar_files_of_webdataset_are_counted_and_lead_to_class_folders() {
     );
 }
 
+/// A label that is no name of a folder makes no class, and moves nothing elsewhere.
+#[test]
+fn a_label_of_dots_leads_nowhere() {
+    let dir = TempDir::new().unwrap();
+    let samples = [
+        ("0.jpg", "x"),
+        ("0.cls", ".."),
+        ("1.jpg", "x"),
+        ("1.cls", "cat"),
+        ("2.jpg", "x"),
+        ("2.cls", "."),
+    ];
+    fs::write(dir.path().join("train.tar"), tar(&samples)).unwrap();
+    let message = error(dir.path());
+    assert_eq!(way(&message, "make class folders of them: ", "\0"), ["cat/1.jpg"]);
+}
+
 /// Anybody may have made an archive, and a name in it becomes a part of a command.
 #[test]
 fn no_name_in_a_tar_file_is_performed() {
