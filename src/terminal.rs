@@ -8,7 +8,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Stderr, Stdout, Write};
 
-use stokehold_base::shell::steers;
+pub use stokehold_base::shell::plain;
+use stokehold_base::shell::written_out;
 
 /// Standard output for people.
 pub fn out() -> Plain<Stdout> {
@@ -117,30 +118,9 @@ impl<W: Write> Write for Plain<W> {
     }
 }
 
-/// A text with every character escaped that would control a terminal; line ends and tabs stay.
-pub fn plain(text: &str) -> String {
-    written_out(text, |plain, c| match c.is_ascii() {
-        true => write!(plain, "\\x{:02x}", u32::from(c)),
-        false => write!(plain, "\\u{{{:x}}}", u32::from(c)),
-    })
-}
-
 /// A name for a table cell, on one line: line ends and tabs are escaped too.
 pub fn cell(name: &str) -> String {
     plain(name).replace('\n', "\\n").replace('\t', "\\t")
-}
-
-/// A text in which `write` replaces the characters that would control a terminal.
-fn written_out(text: &str, write: impl Fn(&mut String, char) -> std::fmt::Result) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for c in text.chars() {
-        match steers(c) {
-            // Writing to a string cannot fail.
-            true => write(&mut plain, c).unwrap_or_default(),
-            false => plain.push(c),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

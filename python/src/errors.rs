@@ -1,6 +1,7 @@
 //! Converts errors of the crates to the exceptions of `stokehold.errors`.
 
 use pyo3::PyErr;
+use stokehold_base::shell::plain;
 use stokehold_cache::CacheError;
 use stokehold_gpu::GpuError;
 use stokehold_loader::{AddressError, LoaderError};
@@ -18,6 +19,11 @@ mod exceptions {
 
 pub(crate) use exceptions::{DataError, OptionError, StokeholdError, UsageError};
 
+/// An error in words. Names of files may have characters that would control the terminal that shows it.
+fn said(error: &impl std::fmt::Display) -> String {
+    plain(&error.to_string())
+}
+
 /// Replaces `?`, which needs an error or an exception of this crate.
 pub(crate) trait Raise<T> {
     /// The value, or the exception for the error.
@@ -27,7 +33,7 @@ pub(crate) trait Raise<T> {
 impl<T> Raise<T> for Result<T, LoaderError> {
     fn raise(self) -> Result<T, PyErr> {
         self.map_err(|error| {
-            let text = error.to_string();
+            let text = said(&error);
             match error {
                 LoaderError::Options { .. }
                 | LoaderError::Empty
@@ -63,8 +69,7 @@ impl<T> Raise<T> for Result<T, GpuError> {
 
 /// An error in which the command line's options are arguments.
 fn in_python(error: &GpuError) -> String {
-    error
-        .to_string()
+    said(error)
         .replace("--gpu-memory-budget", "gpu_memory_budget")
         .replace("--batch-size", "batch_size")
         .replace(
@@ -75,42 +80,42 @@ fn in_python(error: &GpuError) -> String {
 
 impl<T> Raise<T> for Result<T, CacheError> {
     fn raise(self) -> Result<T, PyErr> {
-        self.map_err(|error| OptionError::new_err(error.to_string()))
+        self.map_err(|error| OptionError::new_err(said(&error)))
     }
 }
 
 impl<T> Raise<T> for Result<T, PipelineError> {
     fn raise(self) -> Result<T, PyErr> {
         self.map_err(|error| match error {
-            PipelineError::Read { .. } => DataError::new_err(error.to_string()),
-            _ => OptionError::new_err(error.to_string()),
+            PipelineError::Read { .. } => DataError::new_err(said(&error)),
+            _ => OptionError::new_err(said(&error)),
         })
     }
 }
 
 impl<T> Raise<T> for Result<T, AddressError> {
     fn raise(self) -> Result<T, PyErr> {
-        self.map_err(|error| OptionError::new_err(error.to_string()))
+        self.map_err(|error| OptionError::new_err(said(&error)))
     }
 }
 
 impl<T> Raise<T> for Result<T, RemoteError> {
     fn raise(self) -> Result<T, PyErr> {
         self.map_err(|error| match error {
-            RemoteError::Address(_) | RemoteError::Token => OptionError::new_err(error.to_string()),
-            _ => StokeholdError::new_err(error.to_string()),
+            RemoteError::Address(_) | RemoteError::Token => OptionError::new_err(said(&error)),
+            _ => StokeholdError::new_err(said(&error)),
         })
     }
 }
 
 impl<T> Raise<T> for Result<T, StorageError> {
     fn raise(self) -> Result<T, PyErr> {
-        self.map_err(|error| DataError::new_err(error.to_string()))
+        self.map_err(|error| DataError::new_err(said(&error)))
     }
 }
 
 impl<T> Raise<T> for Result<T, ImageError> {
     fn raise(self) -> Result<T, PyErr> {
-        self.map_err(|error| OptionError::new_err(error.to_string()))
+        self.map_err(|error| OptionError::new_err(said(&error)))
     }
 }

@@ -260,6 +260,18 @@ def test_bad_images(folder, tmp_path):
         epoch(stokehold.Loader([("/nowhere.jpg", 0)], WHOLE, bad_images="error"))
 
 
+def test_names_do_not_control_the_terminal(folder, tmp_path):
+    bad = tmp_path / "red\x1b[31m.png"
+    bad.write_bytes(b"no picture")
+    with pytest.raises(stokehold.DataError) as raised:
+        epoch(stokehold.Loader([(bad, 0)], WHOLE, bad_images="error"))
+    assert "\x1b" not in str(raised.value) and r"red\x1b[31m.png: not an image" in str(raised.value)
+    good = folder / "train" / "ant" / "000.png"
+    with pytest.warns(stokehold.BadImageWarning, match="not an image") as warned:
+        epoch(stokehold.Loader([(good, 0), (bad, 0)], WHOLE, shuffle=False))
+    assert "\x1b" not in str(warned[0].message)
+
+
 def test_memory_stays_flat_over_a_hundred_epochs(folder):
     def resident():
         with open("/proc/self/statm") as file:

@@ -1,6 +1,7 @@
 //! Words of commands that a message prints for a shell.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 
 /// A word for a shell: unchanged if that is safe, else quoted.
 pub fn quoted(word: impl AsRef<OsStr>) -> String {
@@ -30,6 +31,27 @@ pub fn steers(c: char) -> bool {
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         c => c.is_control(),
     }
+}
+
+/// A text with every character escaped that would control a terminal; line ends and tabs stay.
+pub fn plain(text: &str) -> String {
+    written_out(text, |plain, c| match c.is_ascii() {
+        true => write!(plain, "\\x{:02x}", u32::from(c)),
+        false => write!(plain, "\\u{{{:x}}}", u32::from(c)),
+    })
+}
+
+/// A text in which `write` replaces the characters that would control a terminal.
+pub fn written_out(text: &str, write: impl Fn(&mut String, char) -> std::fmt::Result) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match steers(c) {
+            // Writing to a string cannot fail.
+            true => write(&mut plain, c).unwrap_or_default(),
+            false => plain.push(c),
+        }
+    }
+    plain
 }
 
 #[cfg(all(test, unix))]

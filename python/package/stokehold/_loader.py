@@ -14,7 +14,7 @@ from typing import Any, Callable, Literal, Union
 from stokehold import _stokehold
 from stokehold import _values as as_
 from stokehold._tensors import has_torch, maker, name_of_dtype, stacked, taker
-from stokehold.errors import BadImageWarning, OptionError, UsageError
+from stokehold.errors import BadImageWarning, OptionError, UsageError, plain
 from stokehold.transforms import as_pipeline
 
 #: A folder or a URL, or pairs of a path and a label.
@@ -376,7 +376,7 @@ class Batches(Iterator[tuple[Any, ...]]):
         finally:
             # At the end and before an error there may be bad images that no batch came after.
             for name, reason in self._iteration.unreported() if parts is None else parts[3]:
-                warnings.warn(f"{name}: {reason}", BadImageWarning, stacklevel=2)
+                warnings.warn(plain(f"{name}: {reason}"), BadImageWarning, stacklevel=2)
             for news in self._loader._core.news() if parts is None else ():
                 warnings.warn(news, RuntimeWarning, stacklevel=2)
         if parts is None:

@@ -25,3 +25,8 @@ class UsageError(StokeholdError, RuntimeError):
 
 class BadImageWarning(UserWarning):
     """An image could not be read or decoded and was left out or replaced; each is named once."""
+
+
+def plain(text: str) -> str:
+    """A text with every character written out that would control a terminal; line ends and tabs stay."""
+    return "".join(char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text)

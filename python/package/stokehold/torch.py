@@ -52,7 +52,7 @@ from torchvision.datasets.folder import default_loader
 from stokehold._loader import Loader, open_source
 from stokehold._tensors import name_of_dtype
 from stokehold._torchvision import is_foreign, name_of, not_of_tensors, replaced
-from stokehold.errors import BadImageWarning, DataError, OptionError, UsageError
+from stokehold.errors import BadImageWarning, DataError, OptionError, UsageError, plain
 from stokehold.transforms import as_pipeline
 
 __all__ = ["DataLoader", "ImageFolder"]
@@ -647,10 +647,10 @@ class _Served:
             return
         self._told.add(text)
         if self.swaps:
-            sys.stderr.write(f"stokehold: {text}\n")
+            sys.stderr.write(f"stokehold: {plain(text)}\n")
         else:
             # From here: _of_engine, _next_data, torch's __next__, the loop.
-            warnings.warn(text, BadImageWarning, stacklevel=5)
+            warnings.warn(plain(text), BadImageWarning, stacklevel=5)
 
 
 class _Iterator(_BaseDataLoaderIter):
