@@ -440,6 +440,79 @@ def test_damage_raises_what_pillow_raises() -> None:
         assert expected == seen
 
 
+def damaged() -> bytes:
+    """A JPEG with damage that Pillow decodes, and that is left to it."""
+    draws = random.Random(9)
+    while True:
+        data = bytearray(PHOTO)
+        for _ in range(3):
+            data[draws.randrange(len(data) // 2, len(data) - 2)] = draws.randrange(255)
+        try:
+            ours.Jpeg(bytes(data)).rgb((), ours._LARGER_FIRST)
+        except ValueError:
+            ours.uninstall()
+            try:
+                rgb(bytes(data)).load()
+                return bytes(data)
+            except OSError:
+                pass
+            finally:
+                assert ours.install(0)
+
+
+def test_a_damaged_file_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = damaged()
+    decoded = []
+    load = ImageFile.ImageFile.load
+
+    def counted(self: Any) -> Any:
+        if type(self) is ours._PlainFile and self.tile:
+            decoded.append(self)
+        return load(self)
+
+    def crops(image: Any) -> list[bytes]:
+        many = [image.crop((at, at, at + 60, at + 50)).resize((40, 40)) for at in range(8)]
+        return [image.tobytes(), np.asarray(image.crop((9, 9, 150, 110))).tobytes(), *(one.tobytes() for one in many), image.tobytes()]
+
+    ours.uninstall()
+    expected = crops(rgb(data))
+    assert ours.install(0)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", counted)
+    assert crops(rgb(data)) == expected
+    counts = ours.counts()
+    # The image, and the eight that were cropped of it before.
+    assert counts["fallen_back"] == 9
+    assert len(decoded) == 1
+    # The file's place is not among the reasons, which would each be one of a kind.
+    assert not any("at byte" in reason for reason in counts["reasons"])
+
+    # What is changed later is nobody else's.
+    source = Image.open(io.BytesIO(data))
+    first, second = source.convert("RGB"), source.convert("RGB")
+    first.putpixel((0, 0), (1, 2, 3))
+    assert second.tobytes() == expected[0]
+
+
+@needs_torch
+def test_tensors_of_a_damaged_file_are_tried_once() -> None:
+    from torchvision.transforms import functional as F
+
+    data = damaged()
+    for convert in (F.to_tensor, F.pil_to_tensor):
+        ours.uninstall()
+        expected = convert(rgb(data)).numpy()
+        assert ours.install(0)
+        assert np.array_equal(convert(rgb(data)).numpy(), expected)
+        assert ours.counts()["fallen_back"] == 1
+
+
+def test_grey_pixels_are_a_reason() -> None:
+    image = Image.open(io.BytesIO(photo(mode="L")))
+    image.resize((30, 30))
+    image.tobytes()
+    assert ours.counts()["reasons"] == {'pixels of mode L were wanted before convert("RGB")': 1}
+
+
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(PHOTO)

@@ -24,6 +24,7 @@ import atexit
 import functools
 import io
 import os
+import re
 import struct
 import sys
 import threading
@@ -61,6 +62,7 @@ _set_class = object.__dict__["__class__"].__set__
 #: A signal's handler may look at an image while this thread gives another one its pixels.
 _lock = threading.RLock()
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_NOT_THE_SCRIPTS = ("<", _HERE, os.path.dirname(os.__file__) + os.sep)
 
 
 class _State:
@@ -96,6 +98,8 @@ class _State:
         self.own_seconds = self.pillow_seconds = 0.0
         #: How often Pillow did what could have been remembered, by reason.
         self.reasons: dict[str, int] = {}
+        #: The last file that was not decoded here, the reason, and Pillow's image of it, once there is one.
+        self.damaged: Optional[tuple[Jpeg, str, Any]] = None
 
 
 _state = _State()
@@ -116,21 +120,23 @@ def counts() -> dict[str, Any]:
 
 def _fall_back(reason: str) -> None:
     _state.fallen_back += 1
+    # Every damaged file has a place of its own.
+    reason = re.sub(r" \(at byte \d+\)", "", reason)
     if _state.folder is not None:
-        reason = f"{reason} (at {_call_site()})"
+        reason += _call_site()
     if reason in _state.reasons or len(_state.reasons) < 100:
         _state.reasons[reason] = _state.reasons.get(reason, 0) + 1
 
 
 def _call_site() -> str:
-    """The line of the script that asked: the nearest one outside of installed packages."""
+    """The line of the script that asked: the nearest one outside of installed packages and Python's own. In a worker there may be none."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(("<", _HERE)) and f"{os.sep}site-packages{os.sep}" not in name and "_stokehold_hook" not in name:
-            return f"{name}:{frame.f_lineno}"
+        if not name.startswith(_NOT_THE_SCRIPTS) and f"{os.sep}site-packages{os.sep}" not in name and "_stokehold_hook" not in name:
+            return f" (at {name}:{frame.f_lineno})"
         frame = frame.f_back
-    return "?"
+    return ""
 
 
 # Pixels.
@@ -155,7 +161,16 @@ def _step(image: Any, code: int, value: float) -> Any:
 
 def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
     """What Pillow makes of it, or its exception."""
-    image: Any = _PlainFile(io.BytesIO(source.data)).convert("RGB")
+    damaged = _state.damaged
+    known = damaged is not None and damaged[0] is source
+    image: Any = damaged[2] if known and damaged is not None else None
+    if image is None:
+        image = _PlainFile(io.BytesIO(source.data)).convert("RGB")
+        if known and damaged is not None:
+            # Several crops of an image are the rule.
+            _state.damaged = (*damaged[:2], image)
+    if known and not ops:
+        return image.copy()
     at = 0
     while at < len(ops):
         kind = ops[at]
@@ -180,12 +195,20 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
 def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pillow: Callable[[Any], Any], same: Callable[[Any, Any], bool]) -> Any:
     """`make` of the operations; None where Pillow has to do it. Now and then the result is compared with what `by_pillow` makes of
     Pillow's image, and that is the result where it differs."""
+    damaged = _state.damaged
+    if damaged is not None and damaged[0] is source:
+        _fall_back(damaged[1])
+        return None
     compared = _due()
     began = time.thread_time() if compared else 0.0
     try:
         made = make(ops, _LARGER_FIRST)
+    except TypeError as error:
+        _fall_back(str(error))
+        return None
     except (ValueError, MemoryError) as error:
         _fall_back(str(error))
+        _state.damaged = (source, str(error), None)
         return None
     _state.made += 1
     if not compared:
@@ -228,6 +251,21 @@ def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int]) -> Any:
         return made.im
     # Pillow maps the buffer: no copy. It is writable, so the image can be changed as any.
     return _pillow.core.map_buffer(made, size, "raw", 0, ("RGB", 0, 1))
+
+
+def _give_up(image: Any, source: Jpeg, ops: tuple[float, ...]) -> None:
+    """Gives an image of a damaged file Pillow's pixels at once, so that nobody tries again. Where Pillow raises an exception, whoever
+    wants the pixels gets it."""
+    damaged = _state.damaged
+    if damaged is None or damaged[0] is not source:
+        return
+    try:
+        pixels = _by_pillow(source, ops).im
+    except Exception:
+        return
+    with _lock:
+        if type(image) is _Opened or type(image) is _Remembered and "_recorded" in image.__dict__:
+            setattr(image, _PIXELS, pixels)
 
 
 class _Access:
@@ -340,6 +378,7 @@ def _load_opened(image: Any) -> None:
     if image.mode == "RGB":
         pixels = _core(source, (), image._size)
     else:
+        _fall_back(f'pixels of mode {image.mode} were wanted before convert("RGB")')
         plain: Any = _PlainFile(io.BytesIO(source.data))
         plain.load()
         pixels = plain.im
@@ -494,6 +533,7 @@ class _Remembering:
                 if known is None:
                     known = _packed(*begun)
                     if known is None:
+                        _give_up(self, *begun)
                         return _Plain.tobytes(self, encoder_name, *args)
                     self.__dict__["_bytes"] = known
                 return known
@@ -753,7 +793,7 @@ def _watch_torchvision() -> None:
         def make(ops: Any, larger_first: bool) -> Any:
             out = torch.empty((3, height, width), device="cpu")
             if type(out) is not torch.Tensor:
-                raise ValueError("torch makes tensors of another kind here")
+                raise TypeError("torch makes tensors of another kind here")
             source.floats_to(ops, larger_first, out.data_ptr(), out.numel(), normalization)
             return out
 
@@ -761,7 +801,10 @@ def _watch_torchvision() -> None:
             tensor = to_tensor(image)
             return tensor if normalization is None else normalize(tensor, *normalization)
 
-        return _made(source, ops, make, by_torchvision, equal)
+        made = _made(source, ops, make, by_torchvision, equal)
+        if made is None:
+            _give_up(image, source, ops)
+        return made
 
     def tensor_of(pic: Any) -> Any:
         made = floats_of(pic)
@@ -777,12 +820,15 @@ def _watch_torchvision() -> None:
         def make(ops: Any, larger_first: bool) -> Any:
             out = torch.empty((height, width, 3), dtype=torch.uint8)
             if type(out) is not torch.Tensor or not out.is_cpu:
-                raise ValueError("torch makes tensors of another kind here")
+                raise TypeError("torch makes tensors of another kind here")
             source.rgb_to(ops, larger_first, out.data_ptr(), out.numel())
             return out.permute((2, 0, 1))
 
         made = _made(source, ops, make, pil_to_tensor, equal)
-        return pil_to_tensor(pic) if made is None else made
+        if made is None:
+            _give_up(pic, source, ops)
+            return pil_to_tensor(pic)
+        return made
 
     def composed(self: Any, img: Any) -> Any:
         """ToTensor and Normalize, where one follows the other, in one pass."""
