@@ -15,6 +15,7 @@ unless `--photos` names a folder with JPEGs.
 """
 
 import argparse
+import atexit
 import importlib.util
 import io
 import json
@@ -263,7 +264,7 @@ TRAININGS = {
     "webdataset": (with_webdataset, ["webdataset", "torchvision"]),
     "lightning": (with_lightning, ["lightning", "torchvision"]),
     "open_clip, files": (with_open_clip, ["open_clip_train"]),
-    # Its loader of shards insists on workers, and on webdataset 0.2.86 or older.
+    # Its loader of shards insists on workers, and on webdataset 0.2.86 or older, whose own shuffle has no seed.
     "open_clip, shards": (with_open_clip_shards, ["open_clip_train", "webdataset"]),
 }
 #: Trainings that do not run with 0 workers.
@@ -293,20 +294,24 @@ def record(options, rest):
     if options.no_cuda:
         without_cuda(torch)
     data = json.loads(options.data)
-    try:
-        if options.script is None:
-            TRAININGS[options.record][0](data, options.workers)
-        else:
-            sys.argv = [options.script, *rest]
-            if options.module:
-                runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-            else:
-                sys.path[0] = os.path.dirname(os.path.abspath(options.script))
-                runpy.run_path(options.script, run_name="__main__")
-    finally:
-        usage = {"process": resource.getrusage(resource.RUSAGE_SELF), "workers": resource.getrusage(resource.RUSAGE_CHILDREN)}
-        with open(os.path.join(data["out"], "losses.json"), "w") as file:
-            json.dump({"losses": losses, "cpu_seconds": {name: one.ru_utime + one.ru_stime for name, one in usage.items()}}, file)
+
+    def leave():
+        if os.getpid() == process:
+            usage = {"process": resource.getrusage(resource.RUSAGE_SELF), "workers": resource.getrusage(resource.RUSAGE_CHILDREN)}
+            with open(os.path.join(data["out"], "losses.json"), "w") as file:
+                json.dump({"losses": losses, "cpu_seconds": {name: one.ru_utime + one.ru_stime for name, one in usage.items()}}, file)
+
+    # At the end workers have been waited for, and their time is known.
+    atexit.register(leave)
+    if options.script is None:
+        TRAININGS[options.record][0](data, options.workers)
+        return
+    sys.argv = [options.script, *rest]
+    if options.module:
+        runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+        runpy.run_path(options.script, run_name="__main__")
 
 
 def without_cuda(torch):
