@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
-use stokehold_jpeg::{Header, Layout};
+use stokehold_jpeg::{Header, Layout, Scale};
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
 use stokehold_pipeline::op::Interpolation;
@@ -166,7 +166,13 @@ impl Jpeg {
         (header.width, header.height, components, header.orientation)
     }
 
-    /// The same of bytes that have no more than their header.
+    /// How often the components are sampled, across and down.
+    #[getter]
+    fn sampling(&self) -> Vec<(u8, u8)> {
+        self.source.header().sampling.clone()
+    }
+
+    /// The same as `header`, of bytes that have no more than their header.
     #[staticmethod]
     fn read_header(bytes: &[u8]) -> PyResult<(u32, u32, usize, u8)> {
         let header = Header::parse(bytes).map_err(refused)?;
@@ -230,6 +236,40 @@ impl Jpeg {
         // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
         let out = unsafe { room::<u8>(address, count, 3 * self.pixels(&ops))? };
         self.perform(py, &ops, larger_first, Layout::Rgb, out)
+    }
+
+    /// The whole image, row by row, into memory at an address: as `rgb`, `bgr` or `grey`, a `scale`-th of its size, which is 1, 2, 4
+    /// or 8, and turned by a method of Pillow's `transpose`.
+    #[pyo3(signature = (layout, scale, turn, address, count))]
+    fn decode_to(
+        &self,
+        py: Python<'_>,
+        layout: &str,
+        scale: u32,
+        turn: Option<u8>,
+        address: usize,
+        count: usize,
+    ) -> PyResult<()> {
+        let layout = match layout {
+            "rgb" => Layout::Rgb,
+            "bgr" => Layout::Bgr,
+            "grey" => Layout::Grey,
+            _ => return Err(refused("an unknown layout")),
+        };
+        let scales = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth];
+        let Some(scale) = scales.into_iter().find(|known| known.factor() == scale) else {
+            return Err(refused("an unknown scale"));
+        };
+        let (width, height) = self.source.scaled_size(scale, turn);
+        let bytes = width as usize * height as usize * layout.bytes();
+        // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
+        let out = unsafe { room::<u8>(address, count, bytes)? };
+        let file = self.bytes.as_bytes(py);
+        py.detach(|| {
+            PERFORMER
+                .with_borrow_mut(|performer| self.source.decode(file, scale, layout, turn, performer, out))
+        })
+        .map_err(refused)
     }
 
     /// Three planes of floats of 0 to 1, normalised where that is asked for, into memory at an address.

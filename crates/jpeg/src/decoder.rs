@@ -1,12 +1,12 @@
 //! The decoder: one thread's buffers, and the way an image takes through them.
 
 use crate::Error;
-use crate::bits::Unstuffed;
+use crate::bits::{Leftover, Unstuffed};
 use crate::blocks::Blocks;
 use crate::coded::{self, Coded, CodedSegment};
 use crate::coefficients::Coefficients;
 use crate::frame::{Coding, Frame};
-use crate::header::Head;
+use crate::header::{Head, Header};
 use crate::input::Input;
 use crate::kernels::Isa;
 use crate::markers::DQT;
@@ -90,6 +90,22 @@ impl Decoder {
         let job = self.begin(input.into(), &region, scale, Output::Pixels(layout))?;
         self.run(&job)?;
         Ok(self.strips.pixels(layout))
+    }
+
+    /// Decodes all pixels of a JPEG, and tells what of its coded data was left over.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode`].
+    pub fn decode_all<'a>(
+        &mut self,
+        input: impl Into<Input<'a>>,
+        header: &Header,
+        scale: Scale,
+        layout: Layout,
+    ) -> Result<(Pixels<'_>, Leftover), Error> {
+        let job = self.begin(input.into(), &header.full(), scale, Output::Pixels(layout))?;
+        self.run(&job)?;
+        Ok((self.strips.pixels(layout), self.unstuffed.leftover()))
     }
 
     /// Decodes as many rows of `region` as come before the bytes end or are found to be broken.
@@ -326,6 +342,7 @@ impl Decoder {
         let Job {
             input, head, scan, ..
         } = job;
+        *unstuffed.left() = Leftover::default();
         match (&job.packed, job.one_pass) {
             (Some(file), _) => packed.decode(*input, file, head, tables, strips, *isa),
             (None, true) => sequential::decode(input.bytes, head, scan, tables, unstuffed, strips, *isa),

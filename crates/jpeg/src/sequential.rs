@@ -125,6 +125,8 @@ pub(crate) fn decode(
             let mut bits = intervals.bits();
             let done = run.interval(&mut bits, &wanted, mcu..end);
             done.map_err(|fault| intervals.error(fault, bits.position()))?;
+            let has_bytes = bits.has_bytes();
+            intervals.close(has_bytes);
         }
         mcu = end;
     }

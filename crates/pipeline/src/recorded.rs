@@ -14,7 +14,7 @@ use std::collections::TryReserveError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stokehold_jpeg::{Coding, ColorModel, Decoder, Header, Layout, Region, Scale};
+use stokehold_jpeg::{Coding, ColorModel, Decoder, Header, Layout, Leftover, Region, Scale};
 
 use crate::image::RgbImage;
 use crate::op::Interpolation;
@@ -212,6 +212,58 @@ impl Source {
     }
 }
 
+/// Pixels in one go, for decoders that record nothing.
+impl Source {
+    /// Width and height of the image at a scale, turned by a method of [`Op::Transpose`] or not.
+    pub fn scaled_size(&self, scale: Scale, turn: Option<u8>) -> (u32, u32) {
+        let [width, height] =
+            [self.header.width, self.header.height].map(|side| side.div_ceil(scale.factor()));
+        match turn {
+            Some(2 | 4..) => (height, width),
+            _ => (width, height),
+        }
+    }
+
+    /// Writes the image at a scale to `out`, row by row; turned, where `turn` says so. `bytes` are those that
+    /// [`new`](Self::new) was given.
+    ///
+    /// # Errors
+    /// [`Error`] where the bytes are broken, for grey of a file without luminance, and where libjpeg would warn.
+    ///
+    /// # Panics
+    /// Where `out` has not the size of the result.
+    pub fn decode(
+        &self,
+        bytes: &[u8],
+        scale: Scale,
+        layout: Layout,
+        turn: Option<u8>,
+        performer: &mut Performer,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let pixel = layout.bytes();
+        let (width, height) = self.scaled_size(scale, turn);
+        assert_eq!(out.len(), width as usize * height as usize * pixel);
+        let decoder = &mut performer.decoder;
+        let (pixels, left) = decoder.decode_all(bytes, &self.header, scale, layout)?;
+        if let Some(what) = warning(bytes, &self.header, left) {
+            return Err(stokehold_jpeg::Error::Unsupported(what.into()).into());
+        }
+        let Some(method) = turn else {
+            out.copy_from_slice(pixels.data);
+            return Ok(());
+        };
+        let rows = Rows {
+            data: pixels.with_slack(),
+            stride: pixels.stride,
+            pixel,
+        };
+        let turn = Turn::of(method, pixels.width, pixels.height);
+        turn.write(rows, full(pixels.width, pixels.height), full(width, height), out);
+        Ok(())
+    }
+}
+
 /// What Pillow's reader of a header has to see of one, and the segments with quantisation tables that it need not: it takes
 /// Pillow longer to read these and the Huffman tables than all the rest.
 ///
@@ -280,6 +332,70 @@ fn first_scan(bytes: &[u8], header: &Header) -> Option<usize> {
                 }
             }
             _ => return None,
+        }
+    }
+}
+
+/// What libjpeg warns of while it reads a file that is decoded here without an error.
+fn warning(bytes: &[u8], header: &Header, left: Leftover) -> Option<&'static str> {
+    const STRAY: Option<&str> = Some("bytes that belong to nothing, of which libjpeg warns");
+    if left.bytes {
+        return STRAY;
+    }
+    let progressive = header.coding == Coding::Progressive;
+    let mut at = 2;
+    loop {
+        // Any number of FF may stand before a marker.
+        let fill = bytes[at..].iter().take_while(|&&byte| byte == 0xFF).count();
+        let (true, Some(&marker)) = (fill > 0, bytes.get(at + fill)) else {
+            return STRAY;
+        };
+        at += fill + 1;
+        match marker {
+            0x00 => return STRAY,
+            0x01 | 0xD0..=0xD7 => continue,
+            0xD9 => return None,
+            _ => {}
+        }
+        let &[high, low] = bytes.get(at..)?.first_chunk()?;
+        let end = at + usize::from(u16::from_be_bytes([high, low]));
+        let body = bytes.get(at + 2..end)?;
+        at = end;
+        match marker {
+            0xE0 if body.len() >= 14 && body.starts_with(b"JFIF\0") && body[5] != 1 => {
+                return Some("another version of JFIF, of which libjpeg warns");
+            }
+            0xEE if body.len() >= 12
+                && body.starts_with(b"Adobe")
+                && body[11] > 1
+                && components_of(header) == 3 =>
+            {
+                return Some("an unknown Adobe transform, of which libjpeg warns");
+            }
+            0xDA => {
+                let parameters = body.get(1 + 2 * usize::from(*body.first()?)..);
+                if !progressive && parameters != Some(&[0, 63, 0]) {
+                    return Some("a scan with parameters of another coding, of which libjpeg warns");
+                }
+                // Where there is one scan, the decoder has found its end.
+                at = match !progressive && usize::from(body[0]) == components_of(header) {
+                    true => left.end,
+                    false => after_scan(bytes, at)?,
+                };
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the segment after the coded data at `at` begins.
+fn after_scan(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
+        match bytes.get(at + 1)? {
+            0x00 | 0xD0..=0xD7 => at += 2,
+            0xFF => at += 1,
+            _ => return Some(at),
         }
     }
 }
@@ -669,6 +785,7 @@ impl Turn {
         for (y, out) in rows.enumerate() {
             let begin = first + down * y as i64;
             match from.pixel {
+                1 => pick::<1>(from.data, begin, along, out),
                 3 => pick::<3>(from.data, begin, along, out),
                 _ => pick::<4>(from.data, begin, along, out),
             }

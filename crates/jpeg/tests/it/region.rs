@@ -31,7 +31,7 @@ impl Regions {
     }
 }
 
-/// Compares regions of each file, in both layouts and at all scales, with the crop of its whole decode.
+/// Compares regions of each file, in all layouts and at all scales, with the crop of its whole decode.
 pub fn compare(paths: &[PathBuf], regions: usize) {
     let (mut decoder, mut whole_decoder) = (Decoder::new(), Decoder::portable());
     let mut random = Regions::default();
@@ -39,6 +39,9 @@ pub fn compare(paths: &[PathBuf], regions: usize) {
     let forms = [
         (Layout::Rgb, Scale::Full),
         (Layout::Rgbx, Scale::Full),
+        (Layout::Bgr, Scale::Full),
+        (Layout::Grey, Scale::Full),
+        (Layout::Grey, Scale::Half),
         (Layout::Rgb, Scale::Half),
         (Layout::Rgb, Scale::Quarter),
         (Layout::Rgb, Scale::Eighth),
