@@ -166,6 +166,12 @@ impl Jpeg {
         (header.width, header.height, components, header.orientation)
     }
 
+    /// The orientation that every reader of EXIF finds, 1 to 8; none where readers may differ.
+    #[getter]
+    fn plain_orientation(&self, py: Python<'_>) -> Option<u8> {
+        recorded::plain_orientation(self.bytes.as_bytes(py))
+    }
+
     /// How often the components are sampled, across and down.
     #[getter]
     fn sampling(&self) -> Vec<(u8, u8)> {

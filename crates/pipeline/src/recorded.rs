@@ -388,6 +388,90 @@ fn warning(bytes: &[u8], header: &Header, left: Leftover) -> Option<&'static str
     }
 }
 
+/// The orientation that every reader of EXIF finds in a file, 1..=8; none where readers differ: there are several blocks, other
+/// segments of the kind stand before it, or entries are not as the standard has them.
+pub fn plain_orientation(bytes: &[u8]) -> Option<u8> {
+    let (mut at, mut first, mut found) = (2, true, None);
+    loop {
+        let &[0xFF, marker, high, low] = bytes.get(at..)?.first_chunk()? else {
+            return None;
+        };
+        let end = at + 2 + usize::from(u16::from_be_bytes([high, low]));
+        let body = bytes.get(at + 4..end)?;
+        at = end;
+        match marker {
+            0xDA => return Some(found.unwrap_or(1)),
+            0xE1 if body.starts_with(b"Exif") => {
+                if !first || !body.starts_with(b"Exif\0\0") {
+                    return None;
+                }
+                (first, found) = (false, Some(orientation_of(&body[6..])?));
+            }
+            0xE1 => first = false,
+            _ => {}
+        }
+    }
+}
+
+/// The orientation of a block of EXIF whose first directory is as the standard has it.
+fn orientation_of(tiff: &[u8]) -> Option<u8> {
+    const BYTES: [usize; 13] = [0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8];
+    let little = match tiff.get(..4)? {
+        [b'I', b'I', 42, 0] => true,
+        [b'M', b'M', 0, 42] => false,
+        _ => return None,
+    };
+    let short = |at: usize| {
+        let bytes = *tiff.get(at..)?.first_chunk()?;
+        Some(if little {
+            u16::from_le_bytes(bytes)
+        } else {
+            u16::from_be_bytes(bytes)
+        })
+    };
+    let long = |at: usize| {
+        let bytes = *tiff.get(at..)?.first_chunk()?;
+        let number = if little {
+            u32::from_le_bytes(bytes)
+        } else {
+            u32::from_be_bytes(bytes)
+        };
+        usize::try_from(number).ok()
+    };
+    let directory = long(4)?;
+    let mut found = None;
+    for entry in 0..usize::from(short(directory)?) {
+        let at = directory.checked_add(2 + 12 * entry)?;
+        let (tag, kind, count) = (short(at)?, short(at + 2)?, long(at + 4)?);
+        let len = BYTES.get(usize::from(kind))?.checked_mul(count)?;
+        let value = if len > 4 { long(at + 8)? } else { at + 8 };
+        tiff.get(value..value.checked_add(len)?)?;
+        // Some readers stop at the first entry that has another kind than it should.
+        let fine = match tag {
+            0x0112 => (kind, count) == (3, 1) && found.is_none(),
+            0x010E | 0x010F | 0x0110 | 0x0131 | 0x0132 | 0x8298 => kind == 2,
+            0x011A | 0x011B => (kind, count) == (5, 1),
+            0x013E => (kind, count) == (5, 2),
+            0x013F | 0x0214 => (kind, count) == (5, 6),
+            0x0211 => (kind, count) == (5, 3),
+            0x0128 | 0x0213 => (kind, count) == (3, 1),
+            0x8769 => (kind, count) == (4, 1),
+            _ => kind > 0,
+        };
+        if !fine {
+            return None;
+        }
+        if tag == 0x0112 {
+            found = Some(
+                u8::try_from(short(value)?)
+                    .ok()
+                    .filter(|value| (1..=8).contains(value))?,
+            );
+        }
+    }
+    Some(found.unwrap_or(1))
+}
+
 /// Where the segment after the coded data at `at` begins.
 fn after_scan(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
