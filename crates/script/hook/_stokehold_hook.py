@@ -1375,7 +1375,7 @@ def swapped(loader, facts):
 
 # Images that Stokehold decodes.
 
-#: One image of so many is compared with Pillow's, which tells the time that the others save, too.
+#: One image of so many is compared with Pillow's or another library's, which tells the time that the others save, too.
 COMPARED = 100
 
 
@@ -1403,10 +1403,37 @@ def patch_pillow(module):
         tell(f"images stay Pillow's: {why_not}", True)
 
 
+def patch_decoder(module):
+    """Has stokehold.decoders serve a library that decodes JPEGs."""
+    if not hook.settings.get("images"):
+        return
+    if module.__name__ == "cv2" and hasattr(sys, "OpenCV_LOADER"):
+        # The part of cv2 that it imports under its own name.
+        return
+    why_not = None
+    try:
+        from stokehold import decoders
+
+        setting = os.environ.get("STOKEHOLD_DECODERS", "")
+        every = None if setting.startswith("check") else COMPARED
+        if not decoders.install(every, hook.settings.get("told")):
+            why_not = f"STOKEHOLD_DECODERS={setting}" if setting == "off" else f"stokehold.decoders leaves {module.__name__} alone (see the warning)"
+    except Exception as error:
+        why_not = refusal(error)
+    if why_not is None:
+        tell()
+    else:
+        tell(f"images stay {module.__name__}'s: {why_not}", True)
+
+
 # The start.
 
 PATCHES = {
     "PIL.Image": patch_pillow,
+    "cv2": patch_decoder,
+    "torchvision.io": patch_decoder,
+    "simplejpeg": patch_decoder,
+    "turbojpeg": patch_decoder,
     "torch.utils.data.dataloader": patch_dataloader,
     "torch.optim.optimizer": patch_optimizer,
 }

@@ -1,4 +1,4 @@
-"""Functions that `stokehold.pillow` has replaced, so that pickle finds those that a script has imported before.
+"""Functions that `stokehold.pillow` and `stokehold.decoders` have replaced, so that pickle finds those that a script has imported before.
 
 Pickle writes a function as the name of its module and its own, and checks that the module has it under that name. A function of torchvision
 whose place another one has taken is therefore said to be of this module as long as that is so. Whoever reads the pickle gets the
@@ -8,14 +8,21 @@ function that is in its place then.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Optional
 
 #: The functions by the names that they have here, and their own modules.
 _moved: dict[str, Any] = {}
 
 
-def move(function: Any) -> None:
-    """Has pickle find a function here."""
+#: Built-in functions, whose names cannot be changed, and their modules.
+_BUILT_IN = {"imread": "cv2", "imdecode": "cv2"}
+
+
+def move(function: Any, module: Optional[str] = None) -> None:
+    """Has pickle find a function here. A built-in one says of no module that it is its own."""
+    if module is not None and getattr(function, "__module__", None) is None and _BUILT_IN.get(function.__name__) == module:
+        _moved[function.__name__] = function
+        function.__module__ = __name__
     if getattr(function, "__module__", None) in (None, __name__):
         return
     name = f"{function.__module__}:{function.__name__}"
@@ -25,7 +32,10 @@ def move(function: Any) -> None:
 
 def move_back(function: Any) -> None:
     """Has pickle find it where it was."""
-    if getattr(function, "__module__", None) == __name__:
+    if getattr(function, "__module__", None) == __name__ and function.__name__ in _BUILT_IN:
+        function.__module__ = None
+        _moved.pop(function.__name__, None)
+    elif getattr(function, "__module__", None) == __name__:
         name = function.__qualname__.replace("/", ".")
         function.__module__, _, function.__qualname__ = name.partition(":")
         _moved.pop(name, None)
@@ -36,6 +46,8 @@ def __getattr__(name: str) -> Any:
     if place in _moved:
         return _moved[place]
     module, separator, function = place.partition(":")
+    if name in _BUILT_IN:
+        return getattr(importlib.import_module(_BUILT_IN[name]), name)
     if not separator:
         raise AttributeError(name)
     return getattr(importlib.import_module(module), function)
