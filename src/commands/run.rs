@@ -21,8 +21,8 @@ pub struct Args {
     /// script's Python needs the package stokehold.
     #[arg(long)]
     swap_loader: bool,
-    /// Open JPEGs with stokehold.pillow: the same pixels sooner, in any script that uses Pillow. The script's Python needs the
-    /// package stokehold. At the end a line says how many images that were, and what was saved.
+    /// Open JPEGs with stokehold.pillow and stokehold.decoders: the same pixels sooner, in any script that uses Pillow, cv2,
+    /// torchvision.io, simplejpeg or PyTurboJPEG. The script's Python needs the package stokehold. At the end a line says how many images that were, and what was saved.
     #[arg(long)]
     fast_images: bool,
     /// num_workers of every DataLoader but those of iterable data sets; also the threads of --swap-loader.
@@ -87,16 +87,23 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         Err(error) => return Ok(ExitCode::from(supervise::not_started(program, &error))),
     };
     let code = supervise::follow(&child, &signals)?.code;
-    let images = Images::read(folder.path());
+    let (images, decoded) = (
+        Images::read(folder.path(), "images"),
+        Images::read(folder.path(), "decoders"),
+    );
     let unmade = changes.unmade();
     if images.opened > 0 {
-        note!("{}", summary(&images));
-    } else if args.fast_images && unmade.is_none() {
+        note!("{}", summary(&images, &PILLOW));
+    }
+    if decoded.opened + decoded.fallen_back > 0 {
+        note!("{}", summary(&decoded, &DECODERS));
+    }
+    if args.fast_images && unmade.is_none() && images.opened + decoded.opened + decoded.fallen_back == 0 {
         note!(
-            "the script opened no JPEG with Pillow: cv2, torchvision.io and others are not served; stokehold.decode takes their place"
+            "the script opened no JPEG with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG; stokehold.decode takes the place of others"
         );
     }
-    if let Some(why) = unmade.filter(|_| images.made == 0) {
+    if let Some(why) = unmade.filter(|_| images.made + decoded.made == 0) {
         note!("{why}");
     }
     Ok(ExitCode::from(code))
@@ -105,19 +112,43 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 /// So many images are compared with Pillow's before their times are those of all.
 const ENOUGH: u64 = 20;
 
-/// What fast images were, and why Pillow made some.
-fn summary(images: &Images) -> String {
+/// How a summary calls those who make images.
+struct Names {
+    opened: &'static str,
+    module: &'static str,
+    others: &'static str,
+}
+
+const PILLOW: Names = Names {
+    opened: "JPEGs were opened",
+    module: "stokehold.pillow",
+    others: "Pillow",
+};
+
+const DECODERS: Names = Names {
+    opened: "images were asked of cv2, torchvision.io, simplejpeg or PyTurboJPEG",
+    module: "stokehold.decoders",
+    others: "the library",
+};
+
+/// What fast images were, and why Pillow or another library made some.
+fn summary(images: &Images, names: &Names) -> String {
+    let Names {
+        opened,
+        module,
+        others,
+    } = names;
     let processes = match images.processes {
         1 => String::new(),
         n => format!(" in {n} processes"),
     };
     let mut text = format!(
-        "{} JPEGs were opened{processes}, and stokehold.pillow made {} images of them",
+        "{} {opened}{processes}, and {module} made {} images of them",
         images.opened, images.made
     );
     if images.different > 0 {
         text += &format!(
-            "; {} differed from Pillow's, which made the rest of its process's images: please report that",
+            "; {} differed from those of {others}, which made the rest of its process's images: please report that",
             images.different
         );
     }
@@ -126,13 +157,13 @@ fn summary(images: &Images) -> String {
         Some(saved) if images.compared >= ENOUGH => {
             let ratio = images.pillow_seconds / images.own_seconds.max(1e-9);
             text += &format!(
-                "; {} were made by Pillow, too: {equal} were equal, and took {ratio:.1} times the CPU time there, so {saved:.1} s were saved",
+                "; {} were made by {others}, too: {equal} were equal, and took {ratio:.1} times the CPU time there, so {saved:.1} s were saved",
                 images.compared
             );
         }
         Some(_) => {
             text += &format!(
-                "; {} were made by Pillow, too: {equal} were equal; of at least {ENOUGH}, it says what was saved",
+                "; {} were made by {others}, too: {equal} were equal; of at least {ENOUGH}, it says what was saved",
                 images.compared
             );
         }
@@ -144,7 +175,7 @@ fn summary(images: &Images) -> String {
             .iter()
             .map(|(reason, count)| format!("{count} because: {reason}"))
             .collect();
-        text += &format!("; Pillow made {}: {}", images.fallen_back, reasons.join(", "));
+        text += &format!("; {others} made {}: {}", images.fallen_back, reasons.join(", "));
     }
     text
 }

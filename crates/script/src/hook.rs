@@ -42,7 +42,7 @@ pub struct Changes {
     /// Stokehold makes the batches of the loaders that it can.
     #[serde(skip_serializing_if = "is_false")]
     pub swap: bool,
-    /// `stokehold.pillow` opens the JPEGs.
+    /// `stokehold.pillow` opens the JPEGs, and `stokehold.decoders` decodes those of other libraries.
     #[serde(skip_serializing_if = "is_false")]
     pub images: bool,
     /// The folder in which the processes note whether a change was made, for [`Changes::unmade`].
@@ -82,8 +82,8 @@ impl Changes {
             Err(_) if started(folder) => format!(
                 "nothing was changed: the script {}",
                 match (self.images, self.of_loaders()) {
-                    (true, false) => "did not import Pillow",
-                    (true, true) => "made no DataLoader, and did not import Pillow",
+                    (true, false) => "imported neither Pillow nor another library whose JPEGs are served",
+                    (true, true) => "made no DataLoader, and imported neither Pillow nor another library whose JPEGs are served",
                     _ => "made no DataLoader",
                 }
             ),

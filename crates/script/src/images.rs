@@ -1,4 +1,4 @@
-//! What `stokehold.pillow` did in the processes of a script.
+//! What `stokehold.pillow` and `stokehold.decoders` did in the processes of a script.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,19 +9,22 @@ use serde::Deserialize;
 /// The counts of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Images {
-    /// JPEGs that were opened.
+    /// JPEGs that were opened, or that a decoder was asked for.
+    #[serde(alias = "asked")]
     pub opened: u64,
     /// Images whose pixels Stokehold made.
     pub made: u64,
-    /// Images that were compared with Pillow's.
+    /// Images that were compared with Pillow's, or with another library's.
     pub compared: u64,
-    /// Of these, how many differed; the process went back to Pillow then.
+    /// Of these, how many differed; the process went back to them then.
     pub different: u64,
     /// CPU time of the images that were compared, seconds.
     pub own_seconds: f64,
-    /// CPU time of Pillow for the same images, seconds.
+    /// CPU time of Pillow or the library for the same images, seconds.
+    #[serde(alias = "library_seconds")]
     pub pillow_seconds: f64,
-    /// Images that Pillow had to make.
+    /// Images that Pillow or the library had to make.
+    #[serde(alias = "left")]
     pub fallen_back: u64,
     /// Of these, how many for each reason.
     pub reasons: BTreeMap<String, u64>,
@@ -31,14 +34,16 @@ pub struct Images {
 }
 
 impl Images {
-    /// The sum over the files that the processes have left in a folder; a file that cannot be read counts nothing.
-    pub fn read(folder: &Path) -> Images {
+    /// The sum over the files `KIND-PID.json` that the processes have left in a folder: of `images` and of `decoders`. A file that
+    /// cannot be read counts nothing.
+    pub fn read(folder: &Path, kind: &str) -> Images {
         let mut all = Images::default();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let is_one = name
                 .to_str()
-                .is_some_and(|name| name.starts_with("images-") && name.ends_with(".json"));
+                .and_then(|name| name.strip_prefix(kind))
+                .is_some_and(|rest| rest.starts_with('-') && rest.ends_with(".json"));
             if !is_one {
                 continue;
             }
@@ -69,7 +74,7 @@ impl Images {
         (self.compared > 0).then_some(each * self.made as f64)
     }
 
-    /// The most frequent reasons why Pillow made an image, with their counts.
+    /// The most frequent reasons why Pillow or the library made an image, with their counts.
     pub fn main_reasons(&self) -> Vec<(&str, u64)> {
         let mut reasons: Vec<_> = self
             .reasons
@@ -89,7 +94,7 @@ mod tests {
     #[test]
     fn counts_of_processes_are_summed() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Images::read(dir.path()), Images::default());
+        assert_eq!(Images::read(dir.path(), "images"), Images::default());
         let one = r#"{"opened": 10, "made": 8, "compared": 2, "different": 1, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
         fs::write(dir.path().join("images-1.json"), one).unwrap();
         fs::write(
@@ -99,7 +104,11 @@ mod tests {
         .unwrap();
         fs::write(dir.path().join("images-3.json"), "{").unwrap();
         fs::write(dir.path().join("made"), "").unwrap();
-        let all = Images::read(dir.path());
+        let decoded = r#"{"asked": 5, "made": 3, "compared": 0, "different": 0, "own_seconds": 0, "library_seconds": 0, "left": 2, "reasons": {}}"#;
+        fs::write(dir.path().join("decoders-1.json"), decoded).unwrap();
+        let decoded = Images::read(dir.path(), "decoders");
+        assert_eq!((decoded.opened, decoded.made, decoded.fallen_back), (5, 3, 2));
+        let all = Images::read(dir.path(), "images");
         assert_eq!(
             (all.processes, all.opened, all.made, all.fallen_back),
             (2, 20, 16, 2)

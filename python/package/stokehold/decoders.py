@@ -40,6 +40,8 @@ __all__ = ["counts", "install", "uninstall"]
 
 #: What turns an image of each EXIF orientation upright: a method of Pillow's `Image.transpose`.
 _UPRIGHT = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+#: What is left of an orientation that exchanges rows and columns once these are exchanged.
+_EXCHANGED = {5: 1, 6: 4, 7: 3, 8: 2}
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: Larger images are the library's, which raises what it has to.
 _PIXELS_MOST = 1 << 26
@@ -184,10 +186,8 @@ def _content(data: Any) -> bytes:
         content = data
     else:
         view = memoryview(data)
-        if view.itemsize != 1 or not view.c_contiguous or view.nbytes != max(view.shape, default=0):
+        if view.itemsize != 1 or not view.c_contiguous or view.nbytes != max(view.shape or (), default=0):
             raise _Left("bytes that are not flat")
-        if bytes(view[:3].cast("B") if view.ndim == 1 else b"\xff\xd8\xff") != b"\xff\xd8\xff":
-            raise _Left("no JPEG")
         content = view.tobytes()
     if content[:3] != b"\xff\xd8\xff":
         raise _Left("no JPEG")
@@ -197,8 +197,9 @@ def _content(data: Any) -> bytes:
 class _Image:
     """A JPEG, and what is made of it."""
 
-    def __init__(self, content: bytes, color: str, scale: int = 1, upright: bool = False) -> None:
-        """`color` is `rgb`, `bgr` or `grey`; `bgr?` and `rgb?` are grey where the file is. `scale` is 1, 2, 4 or 8."""
+    def __init__(self, content: bytes, color: str, scale: int = 1, upright: bool = False, exchanges: bool = False) -> None:
+        """`color` is `rgb`, `bgr` or `grey`; `bgr?` and `rgb?` are grey where the file is. `scale` is 1, 2, 4 or 8. A caller that
+        `exchanges` rows and columns itself finds in `exchanged` whether it has to."""
         self.jpeg = jpeg = Jpeg(content)
         width, height, components, _ = jpeg.header
         if components == 4:
@@ -210,6 +211,9 @@ class _Image:
         orientation = jpeg.plain_orientation if upright else 1
         if orientation is None:
             raise _Left("EXIF that readers take for different things")
+        self.exchanged = exchanges and orientation > 4
+        if self.exchanged:
+            orientation = _EXCHANGED[orientation]
         turn = _UPRIGHT[orientation]
         width, height = -(-width // scale), -(-height // scale)
         self.size = (width, height) if orientation < 5 else (height, width)
@@ -318,7 +322,9 @@ def _serve_torchvision(io: Any) -> str:
     decode_jpeg, decode_image = image.decode_jpeg, image.decode_image
     mode_class = image.ImageReadMode
     colors = {mode_class.UNCHANGED: "rgb?", mode_class.RGB: "rgb", mode_class.GRAY: "grey"}
+    is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", lambda: False)
     warn: Callable[[], Any] = getattr(image, "_warn_deprecated", lambda: None)
+    reading_warns = "_warn_deprecated" in image.read_file.__code__.co_names
     if io.decode_jpeg is not decode_jpeg or io.decode_image is not decode_image:
         return "its functions have been replaced"
 
@@ -328,7 +334,8 @@ def _serve_torchvision(io: Any) -> str:
         if type(pixels) is not torch.Tensor or not pixels.is_cpu:
             raise _Left("torch makes tensors of another kind here")
         made.write(pixels.data_ptr(), pixels.numel())
-        return pixels.permute((2, 0, 1))
+        # torchvision turns by views where it can.
+        return pixels.permute((2, 1, 0) if made.exchanged else (2, 0, 1))
 
     def equal(made: Any, expected: Any) -> bool:
         return bool(made.shape == expected.shape and made.stride() == expected.stride() and torch.equal(made, expected))
@@ -355,7 +362,7 @@ def _serve_torchvision(io: Any) -> str:
             texts = False
         turns = "apply_exif_orientation" in inspect.signature(decode_jpeg).parameters
         turns = turns and all(
-            equal(tensor(_Image(content_of(probe), "rgb", upright=True)), decode_jpeg(probe, mode_class.RGB, apply_exif_orientation=True)) for probe in turned
+            equal(tensor(_Image(content_of(probe), "rgb", upright=True, exchanges=True)), decode_jpeg(probe, mode_class.RGB, apply_exif_orientation=True)) for probe in turned
         )
 
     def instead_of(original: Any, paths: bool) -> Any:
@@ -375,11 +382,13 @@ def _serve_torchvision(io: Any) -> str:
                 device, upright = known.get("device", "cpu"), known.get("apply_exif_orientation", False)
                 if str(device) != "cpu" or type(upright) is not bool or upright and not turns:
                     raise _Left("a device or a turn that is not served")
-                if torch.jit.is_tracing():
+                if is_tracing():
                     raise _Left("torch traces")
-                content = _file(data) if paths and isinstance(data, (str, os.PathLike)) else content_of(data)
-                made = tensor(_Image(content, color, upright=upright))
-                warn()
+                reads = paths and isinstance(data, (str, os.PathLike))
+                content = _file(data) if reads else content_of(data)
+                made = tensor(_Image(content, color, upright=upright, exchanges=True))
+                for _ in range(2 if reads and reading_warns else 1):
+                    warn()
                 return made
 
             return _served("torchvision", make, lambda: original(*args, **kwargs), equal)
