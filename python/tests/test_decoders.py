@@ -171,7 +171,7 @@ def test_cv2_has_its_pixels(tmp_path: Path) -> None:
     cv2 = library("cv2", "cv2")
     known = set(ours._cv2_forms())
     if not hasattr(cv2, "IMREAD_COLOR_RGB"):
-        known -= {flags for flags in known if flags & 256}
+        known -= {flags for flags in known if flags > 0 and flags & 256}
     path = tmp_path / "photo.jpg"
     for name, data in SERVED.items():
         path.write_bytes(data)
@@ -188,8 +188,11 @@ def test_cv2_does_the_rest_itself(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     for name, data in LEFT.items():
         path.write_bytes(data)
-        check(lambda: cv2.imdecode(array(data), 1), 0, name)  # noqa: B023
-        check(lambda: cv2.imread(str(path)), 0, name)  # noqa: B023
+        twice = [outcome(lambda: cv2.imdecode(array(data), 1)) for _ in range(2)]  # noqa: B023
+        if twice[0] == twice[1]:
+            # Some versions fill what is missing with what happens to be in their memory.
+            check(lambda: cv2.imdecode(array(data), 1), 0, name)  # noqa: B023
+            check(lambda: cv2.imread(str(path)), 0, name)  # noqa: B023
     for name, data in STRANGE_EXIF.items():
         check(lambda: cv2.imdecode(array(data), cv2.IMREAD_COLOR), 0, name)  # noqa: B023
         check(lambda: cv2.imdecode(array(data), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION), 1, name)  # noqa: B023

@@ -166,7 +166,7 @@ impl Source {
     /// given. The fourth byte of [`Layout::Rgbx`] has no meaning.
     ///
     /// # Errors
-    /// [`Error`] where the bytes that are needed are broken.
+    /// [`Error`] where the bytes that are needed are broken, and in other layouts than [`Layout::Rgb`] and [`Layout::Rgbx`].
     ///
     /// # Panics
     /// Where `out` has not the size of the result.
@@ -181,6 +181,9 @@ impl Source {
     ) -> Result<(), Error> {
         let (width, height) = self.size(ops);
         assert_eq!(out.len(), width as usize * height as usize * layout.bytes());
+        if !matches!(layout, Layout::Rgb | Layout::Rgbx) {
+            return Err(stokehold_jpeg::Error::Unsupported("operations in this layout".into()).into());
+        }
         if ops.len() > MOST_OPERATIONS {
             return Err(Error::TooMany(ops.len()));
         }

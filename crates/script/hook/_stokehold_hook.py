@@ -1,6 +1,6 @@
 """What a PyTorch program does, seen and changed from outside.
 
-Nothing of the program is changed until it imports torch, or Pillow where images are asked for. Then these are wrapped:
+Nothing of the program is changed until it imports torch, or Pillow and other decoders where images are asked for. Then these are wrapped:
 
 * `DataLoader.__init__`, where the settings ask for other arguments; `DataLoader.__iter__`, to time the start of workers, and to
   hand the loader's images to Stokehold where that is asked for;

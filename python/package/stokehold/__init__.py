@@ -15,7 +15,8 @@
 * :class:`Loader` is what replaces a DataLoader.
 * :mod:`stokehold.transforms` are the operations, with torchvision's names; ``from_torchvision`` converts a Compose.
 * :mod:`stokehold.torch` has ``ImageFolder`` and ``DataLoader`` with PyTorch's signatures, for scripts that exist.
-* :func:`decode` and :func:`decode_batch` decode images, to the bit as Pillow does; :mod:`stokehold.pillow` makes Pillow itself faster.
+* :func:`decode` and :func:`decode_batch` decode images, to the bit as Pillow does; :mod:`stokehold.pillow` makes Pillow itself faster,
+  and :mod:`stokehold.decoders` cv2, torchvision.io, simplejpeg and PyTurboJPEG.
 * :func:`profile`, :func:`step` and :func:`wrap` show what a training loop waits for, with any loader.
 * :func:`advise` says what would make a run of ``stokehold train`` faster; ``python -m stokehold`` is the command line.
 * :mod:`stokehold.errors` are the exceptions.

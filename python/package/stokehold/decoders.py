@@ -173,8 +173,9 @@ def _file(path: Any) -> bytes:
             raise _Left("no regular file")
         with open(path, "rb", buffering=0) as file:
             # FF is the first byte of every segment.
-            if os.pread(file.fileno(), 3, 0) != b"\xff\xd8\xff":
+            if file.read(3) != b"\xff\xd8\xff":
                 raise _Left("no JPEG")
+            file.seek(0)
             return file.read()
     except OSError as error:
         raise _Left(f"a file that cannot be opened ({error.strerror})") from None

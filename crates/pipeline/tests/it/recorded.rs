@@ -1,9 +1,9 @@
 //! A recorded chain against the same operations on the whole image, one after the other.
 
 use proptest::prelude::*;
-use stokehold_jpeg::Layout;
+use stokehold_jpeg::{Layout, Scale};
 use stokehold_pipeline::op::Interpolation;
-use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source};
+use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source, plain_orientation};
 use stokehold_pipeline::{DecodeOptions, Executor, RgbImage, Step, decode, perform};
 
 fn jpeg(width: u16, height: u16) -> Vec<u8> {
@@ -195,4 +195,129 @@ fn a_file_without_its_end_is_refused() {
         error.to_string(),
         "truncated JPEG: the data ends without the marker of its end"
     );
+}
+
+/// What [`Source::decode`] makes of a file.
+fn decoded(file: &[u8], scale: Scale, layout: Layout, turn: Option<u8>) -> Result<Vec<u8>, String> {
+    let source = Source::new(file).map_err(|error| error.to_string())?;
+    let (width, height) = source.scaled_size(scale, turn);
+    let mut out = vec![9; width as usize * height as usize * layout.bytes()];
+    let mut performer = Performer::default();
+    source
+        .decode(file, scale, layout, turn, &mut performer, &mut out)
+        .map_err(|error| error.to_string())?;
+    Ok(out)
+}
+
+#[test]
+fn every_layout_and_turn_has_the_same_pixels() {
+    let file = jpeg(53, 41);
+    let source = Source::new(&file).unwrap();
+    for method in (0..7).map(Some).chain([None]) {
+        let (width, height) = source.scaled_size(Scale::Full, method);
+        let ops = Vec::from_iter(method.map(|method| Recorded {
+            op: Op::Transpose(method),
+            width,
+            height,
+        }));
+        let mut expected = vec![0; 3 * 53 * 41];
+        let (order, mut performer) = (PassOrder::AcrossFirst, Performer::default());
+        source
+            .perform(&file, &ops, order, Layout::Rgb, &mut performer, &mut expected)
+            .unwrap();
+        let rgb = decoded(&file, Scale::Full, Layout::Rgb, method).unwrap();
+        assert_eq!(rgb, expected);
+        let mut bgr = decoded(&file, Scale::Full, Layout::Bgr, method).unwrap();
+        bgr.as_chunks_mut::<3>()
+            .0
+            .iter_mut()
+            .for_each(|pixel| pixel.reverse());
+        assert_eq!(bgr, expected);
+        let grey = decoded(&file, Scale::Full, Layout::Grey, method).unwrap();
+        for (grey, &[r, g, b]) in grey.iter().zip(rgb.as_chunks::<3>().0) {
+            let about = 0.299 * f32::from(r) + 0.587 * f32::from(g) + 0.114 * f32::from(b);
+            // Colours that no pixel can have were clamped.
+            let clamped = [r, g, b].iter().any(|&level| level == 0 || level == 255);
+            assert!(clamped || (f32::from(*grey) - about).abs() < 1.5);
+        }
+    }
+    assert_eq!(source.scaled_size(Scale::Quarter, Some(4)), (11, 14));
+    assert_eq!(
+        decoded(&file, Scale::Quarter, Layout::Grey, Some(4))
+            .unwrap()
+            .len(),
+        11 * 14
+    );
+    let mut out = [0; 53 * 41];
+    let refused = source.perform(
+        &file,
+        &[],
+        PassOrder::AcrossFirst,
+        Layout::Grey,
+        &mut Performer::default(),
+        &mut out,
+    );
+    assert!(refused.is_err());
+}
+
+#[test]
+fn what_libjpeg_warns_of_is_refused() {
+    let file = jpeg(53, 41);
+    let end = file.len() - 2;
+    let of = |file: &[u8]| decoded(file, Scale::Full, Layout::Grey, None);
+    assert!(of(&file).is_ok());
+    assert!(of(&[&file[..], b"behind its end"].concat()).is_ok());
+    let stray = "unsupported JPEG: bytes that belong to nothing, of which libjpeg warns";
+    assert_eq!(
+        of(&[&file[..end], b"stray", &file[end..]].concat()).unwrap_err(),
+        stray
+    );
+    assert!(of(&[&file[..2], b"stray", &file[2..]].concat()).is_err());
+    // Bytes that fill up, and segments behind the scan, are fine.
+    assert!(of(&[&file[..end], &[0xFF, 0xFF], &file[end..]].concat()).is_ok());
+    assert!(of(&[&file[..end], &[0xFF, 0xFE, 0, 4, 1, 2], &file[end..]].concat()).is_ok());
+    let mut other = file.clone();
+    let jfif = other.windows(5).position(|five| five == b"JFIF\0").unwrap();
+    other[jfif + 5] = 2;
+    assert!(of(&other).unwrap_err().contains("another version of JFIF"));
+    let mut other = file;
+    let scan = other.windows(2).position(|two| two == [0xFF, 0xDA]).unwrap();
+    other[scan + 2 + 2 + 1 + 6 + 1] = 62;
+    assert!(of(&other).is_err());
+}
+
+#[test]
+fn only_plain_blocks_of_exif_turn_an_image() {
+    let file = jpeg(20, 10);
+    let with = |blocks: &[&[u8]]| {
+        let mut all = file[..2].to_vec();
+        for block in blocks {
+            all.extend([0xFF, 0xE1, 0, block.len() as u8 + 2]);
+            all.extend(*block);
+        }
+        all.extend(&file[2..]);
+        plain_orientation(&all)
+    };
+    let block = |orientation: u8, kind: u8, count: u8| {
+        let entry = [0x12, 1, kind, 0, count, 0, 0, 0, orientation, 0, 0, 0];
+        [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat()
+    };
+    assert_eq!(with(&[]), Some(1));
+    assert_eq!(with(&[b"http://ns.adobe.com/xap/1.0/\0"]), Some(1));
+    for orientation in 1..=8 {
+        assert_eq!(with(&[&block(orientation, 3, 1)]), Some(orientation));
+        assert_eq!(with(&[&block(orientation, 3, 1), b"text"]), Some(orientation));
+    }
+    for odd in [
+        block(0, 3, 1),
+        block(9, 3, 1),
+        block(6, 4, 1),
+        block(6, 3, 2),
+        block(6, 3, 1)[..20].to_vec(),
+    ] {
+        assert_eq!(with(&[&odd]), None);
+    }
+    assert_eq!(with(&[b"text", &block(6, 3, 1)]), None);
+    assert_eq!(with(&[&block(6, 3, 1), &block(6, 3, 1)]), None);
+    assert_eq!(plain_orientation(b"no JPEG"), None);
 }
