@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import io
 import os
 import pickle
@@ -461,6 +462,9 @@ def test_turbojpeg_does_the_rest_itself() -> None:
 
     own = Own()
     check(lambda: own.decode(PHOTO), 0)
+    if "max_pixels" in inspect.signature(turbojpeg.TurboJPEG).parameters:
+        limited = turbojpeg.TurboJPEG(max_pixels=100)
+        check(lambda: limited.decode(PHOTO), 0)
 
 
 def test_each_turbojpeg_is_compared_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -487,6 +487,8 @@ def _serve_turbojpeg(turbojpeg: Any) -> str:
                 raise _Left("flags, scaling_factor or dst")
             if type(self) is not kind:
                 raise _Left("a class of the script's own")
+            if any(getattr(self, f"_TurboJPEG__{limit}", 0) for limit in ("max_pixels", "max_memory", "scan_limit")):
+                raise _Left("limits of its own")
             if self not in same:
                 try:
                     same[self] = is_same(self)
