@@ -87,6 +87,8 @@ SERVED: dict[str, bytes] = {
     "comment": PHOTO[:2] + segment(0xFE, b"hello") + PHOTO[2:],
     "text of XMP": PHOTO[:2] + segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>") + PHOTO[2:],
     **{f"orientation {number}": with_exif(photo(20 + number, 61, 40), exif(number, "<>"[number % 2])) for number in range(1, 9)},
+    "orientation 0": with_exif(photo(31, 61, 40), exif(0)),
+    "the same orientation twice": with_exif(photo(32, 61, 40), exif(6, others=((0x112, 3, 1, 6),))),
     "grey, orientation 6": with_exif(photo(30, 61, 40, mode="L"), exif(6)),
 }
 #: What the libraries do themselves.
@@ -111,7 +113,7 @@ STRANGE_EXIF: dict[str, bytes] = {
     "text of XMP first": PHOTO[:2] + segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>") + with_exif(PHOTO, exif(6))[2:],
     "a long number": with_exif(PHOTO, exif(6, kind=4)),
     "orientation 9": with_exif(PHOTO, exif(9)),
-    "orientation 0": with_exif(PHOTO, exif(0)),
+    "two orientations": with_exif(PHOTO, exif(6, others=((0x112, 3, 1, 3),))),
     "a resolution of another kind": with_exif(PHOTO, exif(6, others=((0x11A, 3, 1, 72),))),
     "a value beyond it": with_exif(PHOTO, exif(6, others=((0x10F, 2, 50, 900),))),
     "cut": with_exif(PHOTO, exif(6)[:12]),

@@ -451,7 +451,7 @@ fn orientation_of(tiff: &[u8]) -> Option<u8> {
         tiff.get(value..value.checked_add(len)?)?;
         // Some readers stop at the first entry that has another kind than it should.
         let fine = match tag {
-            0x0112 => (kind, count) == (3, 1) && found.is_none(),
+            0x0112 => (kind, count) == (3, 1),
             0x010E | 0x010F | 0x0110 | 0x0131 | 0x0132 | 0x8298 => kind == 2,
             0x011A | 0x011B => (kind, count) == (5, 1),
             0x013E => (kind, count) == (5, 2),
@@ -465,11 +465,14 @@ fn orientation_of(tiff: &[u8]) -> Option<u8> {
             return None;
         }
         if tag == 0x0112 {
-            found = Some(
-                u8::try_from(short(value)?)
-                    .ok()
-                    .filter(|value| (1..=8).contains(value))?,
-            );
+            // 0 is upright, too. Of several the first one counts with some readers, and the last one with others.
+            let orientation = u8::try_from(short(value)?.max(1))
+                .ok()
+                .filter(|&value| value <= 8)?;
+            if found.is_some_and(|before| before != orientation) {
+                return None;
+            }
+            found = Some(orientation);
         }
     }
     Some(found.unwrap_or(1))
