@@ -27,6 +27,7 @@ import inspect
 import os
 import stat
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -320,13 +321,14 @@ def _serve_torchvision(io: Any) -> str:
     import torch
 
     image: Any = sys.modules["torchvision.io.image"]
-    decode_jpeg, decode_image = image.decode_jpeg, image.decode_image
+    decode_jpeg, decode_image, read_image = image.decode_jpeg, image.decode_image, image.read_image
     mode_class = image.ImageReadMode
     colors = {mode_class.UNCHANGED: "rgb?", mode_class.RGB: "rgb", mode_class.GRAY: "grey"}
     is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", lambda: False)
     warn: Callable[[], Any] = getattr(image, "_warn_deprecated", lambda: None)
-    reading_warns = "_warn_deprecated" in image.read_file.__code__.co_names
-    if io.decode_jpeg is not decode_jpeg or io.decode_image is not decode_image:
+    #: Whether this thread is in torchvision's `read_image`, which calls `decode_image`.
+    reading = threading.local()
+    if io.decode_jpeg is not decode_jpeg or io.decode_image is not decode_image or io.read_image is not read_image:
         return "its functions have been replaced"
 
     def tensor(made: _Image) -> Any:
@@ -366,15 +368,21 @@ def _serve_torchvision(io: Any) -> str:
             equal(tensor(_Image(content_of(probe), "rgb", upright=True, exchanges=True)), decode_jpeg(probe, mode_class.RGB, apply_exif_orientation=True)) for probe in turned
         )
 
-    def instead_of(original: Any, paths: bool) -> Any:
+    def warnings_of(*functions: Any) -> int:
+        return sum("_warn_deprecated" in function.__code__.co_names for function in functions)
+
+    def instead_of(original: Any) -> Any:
         names = list(inspect.signature(original).parameters)
+        first = names[0]
+        once = warnings_of(original)
+        with_file = once + warnings_of(image.read_file, *([decode_image] if original is read_image else []))
 
         def decode(*args: Any, **kwargs: Any) -> Any:
             def make() -> Any:
                 known = {**dict(zip(names, args)), **kwargs}
-                if len(args) > len(names) or len(known) != len(args) + len(kwargs) or known.keys() - set(names) or "input" not in known:
+                if len(args) > len(names) or len(known) != len(args) + len(kwargs) or known.keys() - set(names) or first not in known:
                     raise _Left(f"arguments of {original.__name__}")
-                data, mode = known["input"], known.get("mode", mode_class.UNCHANGED)
+                data, mode = known[first], known.get("mode", mode_class.UNCHANGED)
                 if texts and type(mode) is str:
                     mode = mode_class.__members__.get(mode.upper())
                 color = colors.get(mode) if type(mode) is mode_class else None
@@ -385,24 +393,34 @@ def _serve_torchvision(io: Any) -> str:
                     raise _Left("a device or a turn that is not served")
                 if is_tracing():
                     raise _Left("torch traces")
-                reads = paths and isinstance(data, (str, os.PathLike))
+                reads = original is read_image or original is decode_image and isinstance(data, (str, os.PathLike))
                 content = _file(data) if reads else content_of(data)
                 made = tensor(_Image(content, color, upright=upright, exchanges=True))
-                for _ in range(2 if reads and reading_warns else 1):
+                for _ in range(with_file if reads else once):
                     warn()
                 return made
 
-            return _served("torchvision", make, lambda: original(*args, **kwargs), equal)
+            def by_library() -> Any:
+                if original is not read_image:
+                    return original(*args, **kwargs)
+                reading.now = True
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    reading.now = False
+
+            if getattr(reading, "now", False):
+                return original(*args, **kwargs)
+            return _served("torchvision", make, by_library, equal)
 
         # TorchScript compiles torchvision's own.
         decode.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
         return decode
 
-    for name, original, paths in (("decode_jpeg", decode_jpeg, False), ("decode_image", decode_image, True)):
-        new = instead_of(original, paths)
+    for name, original in (("decode_jpeg", decode_jpeg), ("decode_image", decode_image), ("read_image", read_image)):
+        new = instead_of(original)
         _replace(image, name, new)
         _replace(io, name, new)
-    # `read_image` calls `decode_image` by its name.
     return ""
 
 
@@ -586,7 +604,7 @@ def _is_loading(module: Any) -> bool:
     """Whether a module is still being imported. cv2 imports a second module of its name meanwhile."""
     if module.__name__ == "cv2" and hasattr(sys, "OpenCV_LOADER"):
         return True
-    needed = {"cv2": ("imread", "imdecode"), "torchvision.io": ("decode_jpeg", "decode_image"), "simplejpeg": ("decode_jpeg",), "turbojpeg": ("TurboJPEG",)}
+    needed = {"cv2": ("imread", "imdecode"), "torchvision.io": ("decode_jpeg", "decode_image", "read_image"), "simplejpeg": ("decode_jpeg",), "turbojpeg": ("TurboJPEG",)}
     return not all(hasattr(module, name) for name in needed[module.__name__])
 
 
