@@ -1394,13 +1394,7 @@ def patch_pillow(module):
             why_not = "stokehold.pillow steps aside (see the warning)"
     except Exception as error:
         why_not = refusal(error)
-    if hook.settings.get("swap"):
-        # Images are only for the loaders that stay PyTorch's, which are said.
-        pass
-    elif why_not is None:
-        tell()
-    else:
-        tell(f"images stay Pillow's: {why_not}", True)
+    told_of_images("Pillow", why_not)
 
 
 def patch_decoder(module):
@@ -1420,10 +1414,17 @@ def patch_decoder(module):
             why_not = f"STOKEHOLD_DECODERS={setting}" if setting == "off" else f"stokehold.decoders leaves {module.__name__} alone (see the warning)"
     except Exception as error:
         why_not = refusal(error)
+    told_of_images(module.__name__, why_not)
+
+
+def told_of_images(library, why_not):
+    """Notes what became of fast images. Where loaders are swapped they are only for those that stay PyTorch's, which are said."""
+    if hook.settings.get("swap"):
+        return
     if why_not is None:
         tell()
     else:
-        tell(f"images stay {module.__name__}'s: {why_not}", True)
+        tell(f"images stay {library}'s: {why_not}", True)
 
 
 # The start.

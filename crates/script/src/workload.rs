@@ -217,7 +217,8 @@ impl Script {
             return Ok(fast.loader);
         }
         Err(if !self.makers.iter().any(|maker| maker.opens_jpegs) {
-            "what makes its images opened no JPEG with Pillow".to_owned()
+            "what makes its images opened no JPEG with Pillow; of other decoders it is not measured"
+                .to_owned()
         } else if let Some(why) = &self.process.fast_images_refused {
             why.clone()
         } else {
