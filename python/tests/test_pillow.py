@@ -34,6 +34,8 @@ NEWER = tuple(int(number) for number in Image.__version__.split(".")[:2]) >= (9,
 
 @pytest.fixture(autouse=True)
 def installed() -> Iterator[None]:
+    # A test before this one may have had another Pillow.
+    ours._state.tested = False
     assert ours.install(0)
     yield
     ours.uninstall()
@@ -653,6 +655,7 @@ def test_uninstalling_gives_everything_back() -> None:
 
 def test_a_pillow_with_other_pixels_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ours.uninstall()
+    ours._state.tested = False
     real = ours._by_pillow
     monkeypatch.setattr(ours, "_by_pillow", lambda source, ops: real(source, ops).point(lambda level: level ^ 1))
     with pytest.warns(RuntimeWarning, match="it decodes other pixels"):
@@ -664,6 +667,7 @@ def test_a_pillow_with_other_pixels_is_left_alone(monkeypatch: pytest.MonkeyPatc
 
 def test_a_pillow_with_another_resize_keeps_its_resize(monkeypatch: pytest.MonkeyPatch) -> None:
     ours.uninstall()
+    ours._state.tested = False
     monkeypatch.setattr(ours, "_LARGER_FIRST", not ours._LARGER_FIRST)
     with pytest.warns(RuntimeWarning, match="leaves resizes to Pillow"):
         assert ours.install(0)
@@ -942,7 +946,9 @@ def test_torch_traces_scripts_and_pickles_as_before() -> None:
     from torchvision import transforms as T
     from torchvision.transforms import functional as F
 
+    ours.uninstall()
     captured = F.to_tensor
+    ours.install(0)
     kept = T.Compose([T.Lambda(captured)])
     T.Compose([T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])(rgb())
     assert ours._state.torchvision and F.to_tensor is not captured
