@@ -75,7 +75,7 @@
 //! further worker. Up to 512 batches are stepped through; the rest of an epoch continues at the pace of the second half of these. Cores
 //! that other programs took are not there, so what is predicted of a script holds while these take as much.
 //!
-//! Without workers no start of workers was measured: 30 ms each are counted. Beside a step of several threads on the CPU an image
+//! Without workers no start of workers was measured: 30 ms each are counted, and 1.7 ns for each byte of a batch that a worker sends. Beside a step of several threads on the CPU an image
 //! then costs 1.4 times what it cost while the step waited.
 //!
 //! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images, which want

@@ -91,6 +91,9 @@ pub struct ScriptLoader {
     /// Why what fast images would save was not measured although workers open JPEGs; `None` where it was, or they do not.
     #[serde(default)]
     pub fast_images_refused: Option<String>,
+    /// Bytes of an image's tensors in a batch; 0 if that is not known.
+    #[serde(default)]
+    pub image_bytes: f64,
     /// Whether each worker may have all samples, so that another number of workers makes another epoch.
     pub iterable: bool,
     /// Whether its workers live longer than an epoch.

@@ -55,9 +55,10 @@ MOST_LOADERS = 256
 WRITING = 0.01
 #: The module that makes fast images.
 FAST_IMAGES = "stokehold.pillow"
-#: Batches that all workers together fetch with fast images, and the share of an epoch that these may be.
+#: Batches that workers fetch with fast images together, the share of an epoch that these may be, and how many workers do it.
 FAST_BATCHES = 8
 FAST_SHARE = 0.04
+FAST_WORKERS = 2
 
 
 #: The hook of this process.
@@ -704,6 +705,8 @@ class Fetching:
         self.plain_images, self.plain_cpu_seconds = 0, 0.0
         #: Fetches with fast images, which nothing else here counts.
         self.fast = None
+        #: Bytes of the tensors in the first batch.
+        self.batch_bytes = 0
         #: None where the system does not count them.
         self.read_bytes = 0
         self.process_began = None
@@ -723,6 +726,7 @@ class Fetching:
             "later": self.later,
             "later_seconds": self.later_seconds,
             "later_squares": self.later_squares,
+            "batch_bytes": self.batch_bytes,
             "plain_images": self.plain_images,
             "plain_cpu_seconds": self.plain_cpu_seconds,
             "opens_jpegs": "PIL.JpegImagePlugin" in sys.modules,
@@ -747,36 +751,36 @@ class Fetching:
 
 
 class Fast:
-    """Every second batch of a worker, fetched with fast images for a while: what they would save is known by that. The pixels are the
-    same to the bit."""
+    """A few batches of a worker, fetched with fast images one after the other: what they would save is known by that. The pixels are the
+    same to the bit. The first one of these warms caches up, and is not counted."""
 
     def __init__(self, pillow, batches):
         self.pillow = pillow
-        #: Batches that are left.
-        self.left = batches
+        #: Batches that are left, with the first one.
+        self.left = batches + 1
         self.batches = self.images = 0
-        #: CPU time of the fetching thread, and of the whole process.
+        #: CPU time of the fetching thread, and of the whole process with the first batch.
         self.cpu_seconds = self.process_seconds = 0.0
-        self.turn = False
         self.began = 0.0
 
     def begin(self, batches):
         """Whether the next batch is one of these. The first one of a process imports and is neither."""
-        if self.left <= 0 or batches % 2 == 0 or "PIL.JpegImagePlugin" not in sys.modules or FAST_IMAGES in sys.modules:
+        if self.left <= 0 or not batches or "PIL.JpegImagePlugin" not in sys.modules or FAST_IMAGES in sys.modules:
             return False
-        began = time.process_time()
-        if not self.pillow.install(0):
+        self.began = time.process_time()
+        if not self.batches and not self.pillow.install(0):
             self.left = 0
             return False
-        self.began = began
         return True
 
     def end(self, images, cpu):
-        self.pillow.uninstall()
         self.left -= 1
+        if self.left <= 0:
+            self.pillow.uninstall()
         self.batches += 1
-        self.images += images
-        self.cpu_seconds += cpu
+        if self.batches > 1:
+            self.images += images
+            self.cpu_seconds += cpu
         self.process_seconds += time.process_time() - self.began
 
 
@@ -922,6 +926,16 @@ def images_of(batch, otherwise):
     return int(otherwise or 1)
 
 
+def bytes_of(batch, depth=0):
+    """Of the tensors in a batch."""
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return sum(bytes_of(part, depth + 1) for part in batch[:1000]) if depth < 8 else 0
+    size, count = member(batch, "element_size"), member(batch, "numel")
+    return size() * count() if callable(size) and callable(count) else 0
+
+
 # What is wrapped in torch.
 
 
@@ -1050,7 +1064,7 @@ def fast_batches(facts):
     if facts.train.iterations + facts.evaluate.iterations or not hook.settings.get("compare_images"):
         return 0
     all_batches = about["batches"] or FAST_BATCHES / FAST_SHARE
-    return -(-min(FAST_BATCHES, max(3, int(FAST_SHARE * all_batches))) // max(1, about["num_workers"]))
+    return -(-min(FAST_BATCHES, max(3, int(FAST_SHARE * all_batches))) // min(FAST_WORKERS, max(1, about["num_workers"])))
 
 
 @guarded
@@ -1166,7 +1180,7 @@ def watch_fetcher(fetcher):
         fetching = facts.fetching = facts.fetching or Fetching(loader, None, 0.0)
     else:
         return
-    if fast and fetching.fast is None:
+    if fast and fetching.fast is None and (worker or 0) < FAST_WORKERS:
         pillow = fast_images()
         fetching.fast = None if pillow is None else Fast(pillow, fast)
     original = fetcher.fetch
@@ -1200,6 +1214,8 @@ def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
     new, others, lacked, cpu = (max(0.0, end - start) for start, end in zip(before, fetch_counts()))
     wait = max(0.0, now - begin - cpu - lacked)
     images = len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
+    if not fetching.batches:
+        fetching.batch_bytes = bytes_of(batch)
     if fast:
         fetching.fast.end(images, cpu)
         hook.span(b"DataLoaderWorker", begin, now, rest)

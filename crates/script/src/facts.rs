@@ -139,6 +139,8 @@ pub struct Fetching {
     pub later_seconds: f64,
     /// The sum of its squares.
     pub later_squares: f64,
+    /// Bytes of the tensors in the first batch.
+    pub batch_bytes: u64,
     /// The images of these, if fast images were tried besides.
     pub plain_images: u64,
     /// CPU time of the thread that fetched them, seconds.

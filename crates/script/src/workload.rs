@@ -177,6 +177,9 @@ impl Script {
                     .fast_images_refused
                     .clone()
                     .filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)),
+                image_bytes: self.sum(|maker| maker.batch_bytes as f64)
+                    / self.makers.len().max(1) as f64
+                    / (images / train.batches as f64),
                 iterable: loader.iterable,
                 persistent_workers: loader.persistent_workers,
                 pin_memory: loader.pin_memory,
