@@ -257,7 +257,7 @@ impl Setting {
             variation: workload
                 .script
                 .as_ref()
-                .map_or(0.0, |script| script.variation.clamp(0.0, 1.0)),
+                .map_or(0.0, |script| script.variation.clamp(0.0, MOST_VARIATION)),
             send: match &workload.script {
                 Some(script) if workload.num_workers == 0 => SEND * script.image_bytes.max(0.0),
                 _ => 0.0,
@@ -641,6 +641,9 @@ const LEAST_END: f64 = 0.3;
 /// Seconds in which a script's process receives a batch of two tensors: a worker sends a file of each. Measured where workers were
 /// far ahead.
 const RECEIVE: f64 = 0.0012;
+
+/// Batches that vary more are taken for batches that vary as much.
+const MOST_VARIATION: f64 = 4.0;
 
 /// CPU seconds of a worker for a byte of a batch that the script's own process would not need: shared memory, whose pages are new
 /// in every batch. Measured with batches of 2 to 5 MB.
