@@ -339,51 +339,64 @@ fn first_scan(bytes: &[u8], header: &Header) -> Option<usize> {
     }
 }
 
-/// What libjpeg warns of while it reads a file that is decoded here without an error.
+/// What libjpeg warns of, or what readers take for different things, in a file that is decoded here without an error.
 fn warning(bytes: &[u8], header: &Header, left: Leftover) -> Option<&'static str> {
-    const STRAY: Option<&str> = Some("bytes that belong to nothing, of which libjpeg warns");
+    read_through(bytes, header, left).err()
+}
+
+/// Goes through the segments of a file.
+fn read_through(bytes: &[u8], header: &Header, left: Leftover) -> Result<(), &'static str> {
+    const STRAY: &str = "bytes that belong to nothing, of which libjpeg warns";
     if left.bytes {
-        return STRAY;
+        return Err(STRAY);
     }
+    // Whether a scan was there, and whether anything came after it.
+    let (mut scanned, mut behind) = (false, false);
     let progressive = header.coding == Coding::Progressive;
     let mut at = 2;
     loop {
         // Any number of FF may stand before a marker.
         let fill = bytes[at..].iter().take_while(|&&byte| byte == 0xFF).count();
         let (true, Some(&marker)) = (fill > 0, bytes.get(at + fill)) else {
-            return STRAY;
+            return Err(STRAY);
         };
         at += fill + 1;
         match marker {
-            0x00 => return STRAY,
+            0x00 => return Err(STRAY),
             0x01 | 0xD0..=0xD7 => continue,
-            0xD9 => return None,
+            0xD9 if behind => return Err("segments after the last scan"),
+            0xD9 => return Ok(()),
             _ => {}
         }
-        let &[high, low] = bytes.get(at..)?.first_chunk()?;
+        let &[high, low] = bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or(STRAY)?;
         let end = at + usize::from(u16::from_be_bytes([high, low]));
-        let body = bytes.get(at + 2..end)?;
+        let body = bytes.get(at + 2..end).ok_or(STRAY)?;
+        // libjpeg reads these with all its errors.
+        if scanned && !matches!(marker, 0xDA | 0xC4) {
+            return Err("a segment between scans or after them that is no table of codes");
+        }
+        (scanned, behind) = (scanned || marker == 0xDA, scanned && marker != 0xDA);
         at = end;
         match marker {
             0xE0 if body.len() >= 14 && body.starts_with(b"JFIF\0") && body[5] != 1 => {
-                return Some("another version of JFIF, of which libjpeg warns");
+                return Err("another version of JFIF, of which libjpeg warns");
             }
             0xEE if body.len() >= 12
                 && body.starts_with(b"Adobe")
                 && body[11] > 1
                 && components_of(header) == 3 =>
             {
-                return Some("an unknown Adobe transform, of which libjpeg warns");
+                return Err("an unknown Adobe transform, of which libjpeg warns");
             }
             0xDA => {
-                let parameters = body.get(1 + 2 * usize::from(*body.first()?)..);
+                let parameters = body.get(1 + 2 * usize::from(*body.first().ok_or(STRAY)?)..);
                 if !progressive && parameters != Some(&[0, 63, 0]) {
-                    return Some("a scan with parameters of another coding, of which libjpeg warns");
+                    return Err("a scan with parameters of another coding, of which libjpeg warns");
                 }
                 // Where there is one scan, the decoder has found its end.
                 at = match !progressive && usize::from(body[0]) == components_of(header) {
                     true => left.end,
-                    false => after_scan(bytes, at)?,
+                    false => after_scan(bytes, at).ok_or(STRAY)?,
                 };
             }
             _ => {}
@@ -410,6 +423,8 @@ pub fn plain_orientation(bytes: &[u8]) -> Option<u8> {
                 }
                 (first, found) = (false, Some(orientation_of(&body[6..])?));
             }
+            // torchvision looks at no name.
+            0xE1 if first && matches!(body.get(6..8), Some(b"II" | b"MM")) => return None,
             0xE1 => first = false,
             _ => {}
         }
