@@ -466,9 +466,9 @@ fn table(look: &dyn Look, folders: &[String], names: &[String]) -> Option<String
         () => "csv.DictReader(f)".to_owned(),
     };
     let script = format!(
-        "import csv, json, os; f = open({table}); c = lambda r: '{TO}/' + str(r[{label}]).replace('/', '_').lstrip('.'); \
+        "import csv, json, os; f = open({table}); c = lambda r: '{TO}/' + str(r[{label}]).replace('/', '_'); \
          [(os.makedirs(c(r), exist_ok=True), os.symlink(os.path.abspath(os.path.join({folder}, r[{image}] + '{ending}')), \
-         os.path.join(c(r), os.path.basename(r[{image}]) + '{ending}'))) for r in {rows}]",
+         os.path.join(c(r), os.path.basename(r[{image}]) + '{ending}'))) for r in {rows} if str(r[{label}]) not in ('', '.', '..')]",
         table = word(&at.join(name).to_string_lossy()),
         label = word(label),
         image = word(image),
