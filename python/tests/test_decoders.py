@@ -104,6 +104,9 @@ LEFT: dict[str, bytes] = {
     "stray bytes before the end": PHOTO[:-2] + b"stray" + PHOTO[-2:],
     "stray bytes in its header": PHOTO[:2] + b"stray" + PHOTO[2:],
     "another JFIF": PHOTO.replace(b"JFIF\0\1", b"JFIF\0\3", 1),
+    "a second start before the end": PHOTO[:-2] + b"\xff\xd8" + PHOTO[-2:],
+    "tables after the last scan": PHOTO[:-2] + segment(0xDB, b"\5" + bytes(64)) + PHOTO[-2:],
+    "an unknown segment after the last scan": PHOTO[:-2] + segment(0x02, b"") + PHOTO[-2:],
     "damaged": PHOTO[:-400] + b"\xff\xd3" + PHOTO[-400:],
     "not zero for a mark": PHOTO[:-300] + b"\xff" + PHOTO[-300:],
 }
@@ -111,6 +114,7 @@ LEFT: dict[str, bytes] = {
 STRANGE_EXIF: dict[str, bytes] = {
     "two blocks": with_exif(PHOTO, exif(6), exif(3)),
     "text of XMP first": PHOTO[:2] + segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>") + with_exif(PHOTO, exif(6))[2:],
+    "of another name": PHOTO[:2] + segment(0xE1, b"exif\0\0" + exif(6)) + PHOTO[2:],
     "a long number": with_exif(PHOTO, exif(6, kind=4)),
     "orientation 9": with_exif(PHOTO, exif(9)),
     "two orientations": with_exif(PHOTO, exif(6, others=((0x112, 3, 1, 3),))),
@@ -717,3 +721,39 @@ def test_counts_of_workers_that_are_ended_are_kept(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=False)
     (written,) = tmp_path.glob("decoders-*.json")
     assert '"made": 0' not in written.read_text()
+
+
+def test_a_built_in_function_is_no_method() -> None:
+    cv2 = library("cv2", "opencv-python-headless")
+    data = np.frombuffer(PHOTO, np.uint8)
+
+    class Photos:
+        decode = cv2.imdecode
+
+    expected = Photos().decode(data, 1)
+    assert ours.install(0)
+
+    class Served:
+        decode = cv2.imdecode
+
+    made = ours.counts()["made"]
+    assert np.array_equal(Served().decode(data, 1), expected)
+    assert ours.counts()["made"] == made + 1
+    assert pickle.loads(pickle.dumps(cv2.imdecode)) is cv2.imdecode and copy.deepcopy(cv2.imdecode) is cv2.imdecode
+
+
+@pytest.mark.parametrize("arguments", [{"strict": np.array([1, 2])}, {"min_factor": "a"}])
+def test_arguments_that_simplejpeg_refuses_are_its_own(arguments: dict[str, Any]) -> None:
+    simplejpeg = library("simplejpeg", "simplejpeg")
+
+    def said(data: Any, **more: Any) -> str:
+        try:
+            simplejpeg.decode_jpeg(data, **more)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "fine"
+
+    cases: list[tuple[Any, dict[str, Any]]] = [(PHOTO, arguments), (np.frombuffer(PHOTO, np.int8), {}), (np.frombuffer(PHOTO, np.uint8)[None], {})]
+    expected = [said(data, **more) for data, more in cases]
+    assert ours.install(0)
+    assert [said(data, **more) for data, more in cases] == expected

@@ -34,7 +34,7 @@ import weakref
 from types import ModuleType
 from typing import Any, Callable, Optional
 
-from stokehold import _originals
+from stokehold import _originals, _reasons
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "uninstall"]
@@ -43,7 +43,6 @@ __all__ = ["counts", "install", "uninstall"]
 _UPRIGHT = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 #: What is left of an orientation that exchanges rows and columns once these are exchanged.
 _EXCHANGED = {5: 1, 6: 4, 7: 3, 8: 2}
-_HERE = os.path.dirname(os.path.abspath(__file__))
 #: Larger images are the library's, which raises what it has to.
 _PIXELS_MOST = 1 << 26
 #: The libraries by the modules that are changed.
@@ -95,22 +94,7 @@ def counts() -> dict[str, Any]:
 
 def _leave(library: str, reason: str) -> None:
     _state.left += 1
-    reason = f"{library}: {reason}"
-    if _state.folder is not None:
-        reason = f"{reason} (at {_call_site()})"
-    if reason in _state.reasons or len(_state.reasons) < 100:
-        _state.reasons[reason] = _state.reasons.get(reason, 0) + 1
-
-
-def _call_site() -> str:
-    """The line of the script that asked: the nearest one outside of installed packages."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(("<", _HERE)) and f"{os.sep}site-packages{os.sep}" not in name and "_stokehold_hook" not in name:
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "?"
+    _reasons.count(_state.reasons, f"{library}: {reason}", _state.folder is not None)
 
 
 # Pixels.
@@ -303,7 +287,7 @@ def _serve_cv2(cv2: Any) -> str:
                 raise _Left("arguments of imdecode")
             data = args[0]
             form = form_of(args[1] if len(args) == 2 else kwargs["flags"])
-            if type(data) is not numpy.ndarray or data.dtype != numpy.uint8:
+            if type(data) is not numpy.ndarray or data.dtype != numpy.uint8 or data.ndim > 2:
                 raise _Left("bytes that are no array of uint8")
             return _Image(_content(data), *form).array(True)
 
@@ -464,7 +448,12 @@ def _serve_simplejpeg(simplejpeg: Any) -> str:
             for option, value in plain.items():
                 if known.get(option, value) is not value:
                     raise _Left(option)
-            return _turbo(_content(known["data"]), color)
+            if type(known.get("strict", True)) is not bool or type(known.get("min_factor", 1)) not in (int, float):
+                raise _Left("strict or min_factor of another kind")
+            data = known["data"]
+            if type(data) is not bytes and (memoryview(data).ndim != 1 or memoryview(data).format not in ("B", "c", "?")):
+                raise _Left("bytes of another kind")
+            return _turbo(_content(data), color)
 
         return _served("simplejpeg", make, lambda: decode_jpeg(*args, **kwargs), _equal_arrays)
 
@@ -535,9 +524,25 @@ def _with_orientation(jpeg: bytes, orientation: int) -> bytes:
     return jpeg[:2] + b"\xff\xe1" + (8 + len(tiff)).to_bytes(2, "big") + b"Exif\0\0" + tiff + jpeg[2:]
 
 
+class _BuiltIn:
+    """A function in the place of a built-in one, which is no method where a class has it as an attribute."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        # Pickle and copy find it by its name.
+        return str(self.__dict__["__qualname__"])
+
+
 def _replace(owner: Any, name: str, new: Any) -> None:
     """Puts a function in the place of another one, which it names, and which can still be pickled."""
     old = owner.__dict__[name]
+    if not hasattr(old, "__get__") and not hasattr(new, "_stokehold_instead_of"):
+        new = _BuiltIn(new)
     if not hasattr(new, "_stokehold_instead_of"):
         functools.update_wrapper(new, old)
         new._stokehold_instead_of = old
@@ -551,13 +556,14 @@ def _replace(owner: Any, name: str, new: Any) -> None:
     setattr(owner, name, new)
 
 
-def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
+def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bool = False) -> bool:
     """Has the decoders of libraries that are imported served here, from now on and in processes that are forked later. Importing
     this module does it, too.
 
     Args:
         every: Compares every so many images with the library's; 0 for none. By default what `STOKEHOLD_DECODERS` says.
         folder: Where every process leaves its :func:`counts`, as `decoders-PID.json`.
+        quiet: Whether no warning says what is left alone, and why.
 
     Returns:
         Whether any library is served. None is where `STOKEHOLD_DECODERS=off`. One that decodes other pixels is left alone; a
@@ -594,7 +600,8 @@ def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
         _leave(library, differs)
         version = getattr(loaded, "__version__", None)
         name = library if version is None else f"{library} {version}"
-        warnings.warn(f"stokehold.decoders leaves {name} alone: {differs}", RuntimeWarning, stacklevel=2)
+        if not quiet:
+            warnings.warn(f"stokehold.decoders leaves {name} alone: {differs}", RuntimeWarning, stacklevel=2)
     if _state.served:
         _at_fork()
     return bool(_state.served)

@@ -24,7 +24,6 @@ import atexit
 import functools
 import io
 import os
-import re
 import struct
 import sys
 import threading
@@ -36,7 +35,7 @@ from typing import Any, Callable, Optional
 
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
-from stokehold import _originals
+from stokehold import _originals, _reasons
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
@@ -61,8 +60,6 @@ _TEMPLATE = {**{name: value for name, value in _Plain().__dict__.items() if name
 _set_class = object.__dict__["__class__"].__set__
 #: A signal's handler may look at an image while this thread gives another one its pixels.
 _lock = threading.RLock()
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_NOT_THE_SCRIPTS = ("<", _HERE, os.path.dirname(os.__file__) + os.sep)
 
 
 class _State:
@@ -75,6 +72,8 @@ class _State:
         self.headers = True
         #: Whether this Pillow is left alone.
         self.refused = False
+        #: Whether nothing is said of what is left alone.
+        self.quiet = False
         #: Whether this Pillow was found to make the same pixels.
         self.tested = False
         #: Whether resizes are Pillow's to the bit, so that they are remembered.
@@ -120,23 +119,7 @@ def counts() -> dict[str, Any]:
 
 def _fall_back(reason: str) -> None:
     _state.fallen_back += 1
-    # Every damaged file has a place of its own.
-    reason = re.sub(r" \(at byte \d+\)", "", reason)
-    if _state.folder is not None:
-        reason += _call_site()
-    if reason in _state.reasons or len(_state.reasons) < 100:
-        _state.reasons[reason] = _state.reasons.get(reason, 0) + 1
-
-
-def _call_site() -> str:
-    """The line of the script that asked: the nearest one outside of installed packages and Python's own. In a worker there may be none."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_NOT_THE_SCRIPTS) and f"{os.sep}site-packages{os.sep}" not in name and "_stokehold_hook" not in name:
-            return f" (at {name}:{frame.f_lineno})"
-        frame = frame.f_back
-    return ""
+    _reasons.count(_state.reasons, reason, _state.folder is not None)
 
 
 # Pixels.
@@ -775,7 +758,7 @@ def _watch_torchvision() -> None:
         return
     except Exception as error:
         _state.torchvision = True
-        warnings.warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}", RuntimeWarning, stacklevel=4)
+        _warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}")
         return
     _state.torchvision = True
 
@@ -879,7 +862,7 @@ def _watch_torchvision() -> None:
     _replace(_functional_pil, "adjust_hue", hued)
     _replace(_functional_pil, "to_grayscale", grey)
     if not same:
-        warnings.warn("stokehold.pillow leaves torchvision's tensors to torchvision, whose numbers differ", RuntimeWarning, stacklevel=4)
+        _warn("stokehold.pillow leaves torchvision's tensors to torchvision, whose numbers differ")
         return
     _replace(functional, "to_tensor", tensor_of)
     _replace(functional, "pil_to_tensor", bytes_of)
@@ -914,12 +897,13 @@ def _due() -> bool:
 # Installation.
 
 
-def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
+def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bool = False) -> bool:
     """Has Pillow open JPEGs here, from now on and in processes that are forked later. Importing this module does it, too.
 
     Args:
         every: Compares every so many images with Pillow's; 0 for none. By default what `STOKEHOLD_PILLOW` says.
         folder: Where every process leaves its :func:`counts`, as `images-PID.json`.
+        quiet: Whether no warning says what is left alone, and why.
 
     Returns:
         Whether it is installed. It is not where `STOKEHOLD_PILLOW=off`, and where the installed Pillow decodes other pixels or
@@ -930,7 +914,7 @@ def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
         return False
     if every is None:
         every = _every(setting)
-    _state.every = every
+    _state.every, _state.quiet = every, quiet
     if folder is not None and _state.folder is None:
         atexit.register(write_counts)
     _state.folder = folder
@@ -945,6 +929,10 @@ def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
     if "JPEG" not in Image.OPEN:
         return _not_installed("this Pillow opens no JPEGs")
     factory, accept = Image.OPEN["JPEG"]
+    if getattr(factory, "__module__", None) == __name__ and factory is not _open:
+        # Another copy of this module, which a recording has installed for a while.
+        factory.__globals__["uninstall"]()
+        factory, accept = Image.OPEN["JPEG"]
     if factory is not JpegImagePlugin.jpeg_factory:
         return _not_installed(f"another plugin opens JPEGs here: {factory!r}")
     if not _state.tested:
@@ -967,7 +955,7 @@ def install(every: Optional[int] = None, folder: Optional[str] = None) -> bool:
 
 
 def is_installed() -> bool:
-    """Whether Pillow opens JPEGs here."""
+    """Whether this module opens Pillow's JPEGs in this process."""
     return _state.factory is not None
 
 
@@ -1000,9 +988,14 @@ def _every(setting: str) -> int:
     return int(number) if number.isdigit() and int(number) > 0 else 100
 
 
+def _warn(text: str) -> None:
+    if not _state.quiet:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
 def _not_installed(why: str) -> bool:
     _state.refused = True
-    warnings.warn(f"stokehold.pillow is not installed, and Pillow {_pillow.__version__} opens images itself: {why}", RuntimeWarning, stacklevel=3)
+    _warn(f"stokehold.pillow is not installed, and Pillow {_pillow.__version__} opens images itself: {why}")
     return False
 
 
@@ -1062,7 +1055,7 @@ def _differences() -> str:
     kinds_left = (("resizes", _state.resizes), ("changes of colours", _state.colors), ("transforms", _state.transforms))
     left = [name for name, equal in kinds_left if not equal]
     if left:
-        warnings.warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ", RuntimeWarning, stacklevel=4)
+        _warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ")
     return ""
 
 
