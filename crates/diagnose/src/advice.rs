@@ -68,15 +68,15 @@
 //! ```
 //!
 //! PyTorch's workers make whole batches, and none of the formulas is used: their epoch is stepped through. Workers are started one
-//! after the other and get ready, with the times that were measured. Each waits and computes for a sixteenth of a batch after the
-//! other, whoever computes gets the same share of the cores, and the trainer takes the batches in their order, each after
+//! after the other and get ready, with the times that were measured. Each makes its batch in sixteen pieces, or fewer where there
+//! are many workers: for each it waits, then computes. Whoever computes gets the same share of the cores, and the trainer takes the batches in their order, each after
 //! 1.2 ms in which it receives it. Several threads of a step wait for the slowest of them and keep their cores meanwhile.
 //! Batches differ in length by as much as they did. The end of the workers comes last, as it was measured, and 6.5 ms more for each
 //! further worker. Up to 512 batches are stepped through; the rest of an epoch continues at the pace of the second half of these. Cores
 //! that other programs took are not there, so what is predicted of a script holds while these take as much.
 //!
-//! Without workers no start of workers was measured: 30 ms each are counted, and 1.7 ns for each byte of a batch that a worker sends. Beside a step of several threads on the CPU an image
-//! then costs 1.4 times what it cost while the step waited.
+//! A run without workers shows no starts of workers. The model counts 30 ms for each worker and 10 ms for their end, and 1.7 ns for
+//! each byte that it sends. If a step computes in several threads, an image then costs 1.4 times as much.
 //!
 //! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images, which want
 //! a core at the same time. In a short epoch of many workers that lasts: the model has it for the first batch
@@ -479,7 +479,7 @@ fn title(change: &Change, workload: &Workload) -> String {
         Change::Precision { .. } => format!("{change} instead of f32"),
         Change::Shards => "prepared shards instead of single files".to_owned(),
         Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
-        Change::FastImages => format!("{change} instead of Pillow's"),
+        Change::FastImages => format!("{change}, of the same pixels"),
         Change::PersistentWorkers => "persistent workers instead of new ones in every epoch".to_owned(),
         Change::PinnedMemory | Change::Prefetch { .. } => change.to_string(),
         Change::BytesToDevice => format!("{change} instead of before"),
@@ -521,7 +521,7 @@ fn arguments(change: &Change) -> Vec<String> {
         Change::PinnedMemory => "pin_memory=True".to_owned(),
         Change::Prefetch { batches } => format!("prefetch_factor={batches}"),
         Change::Executor { .. } => "stokehold.torch.DataLoader".to_owned(),
-        Change::FastImages => "import stokehold.pillow".to_owned(),
+        Change::FastImages => "import stokehold.pillow, stokehold.decoders".to_owned(),
         _ => return Vec::new(),
     };
     vec![argument]
@@ -674,13 +674,13 @@ mod tests {
         let advice = advise(&run, &Prices::default());
         let fast = of(&advice, &Change::FastImages);
         assert!((1.9..2.2).contains(&fast.seconds_per_epoch), "{fast:?}");
-        assert_eq!(fast.flags, ["import stokehold.pillow"]);
+        assert_eq!(fast.flags, ["import stokehold.pillow, stokehold.decoders"]);
         assert!(
             fast.why.contains("4.00 ms of CPU time instead of 10.00 ms"),
             "{}",
             fast.why
         );
-        assert_eq!(fast.title, "fast images instead of Pillow's");
+        assert_eq!(fast.title, "fast images, of the same pixels");
     }
 
     fn of<'a>(advice: &'a [Advice], change: &Change) -> &'a Advice {

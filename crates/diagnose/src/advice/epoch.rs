@@ -20,6 +20,8 @@ pub(super) struct Epoch {
     pub cpu: f64,
     /// How unequally long batches take: standard deviation over mean.
     pub variation: f64,
+    /// Batches that each worker makes ahead, at least one.
+    pub ahead: usize,
     /// How long a step takes alone.
     pub step: f64,
     /// CPU time of a step.
@@ -34,9 +36,6 @@ pub(super) struct Epoch {
     pub ready_cpu: f64,
 }
 
-/// The batches that a worker of PyTorch's makes ahead, unless `prefetch_factor` says otherwise.
-const AHEAD: usize = 2;
-
 /// The batches of an epoch that are stepped through, unless that is fewer than four times those that are made ahead. After them
 /// nothing but the pace counts.
 const STEPPED: usize = 512;
@@ -44,8 +43,8 @@ const STEPPED: usize = 512;
 /// The pieces of a batch in which a worker waits and computes; fewer where there are many workers.
 const PIECES: usize = 16;
 
-/// A step that keeps more cores busy than this is one of several threads.
-const ONE: f64 = 1.2;
+/// A step that keeps more cores busy than this computes in several threads.
+pub(super) const ONE_THREAD: f64 = 1.2;
 
 /// The golden ratio.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
@@ -99,7 +98,7 @@ impl Epoch {
     pub fn seconds(&self) -> f64 {
         let all = self.batches.ceil() as usize;
         let workers = self.workers.max(1);
-        let ahead = AHEAD * workers;
+        let ahead = self.ahead * workers;
         let steps = all.min(STEPPED.max(4 * ahead));
         let pieces = (4 * STEPPED / workers).clamp(1, PIECES);
         // Of a batch of mean size.
@@ -122,7 +121,7 @@ impl Epoch {
             if step == Step::None && made[taken] {
                 let of = part(taken);
                 // Threads of a step keep their cores while they wait for the slowest of them.
-                let (computing, then) = match threads > ONE {
+                let (computing, then) = match threads > ONE_THREAD {
                     true => (of * self.step, 0.0),
                     false => (of * self.step_cpu, of * (self.step - self.step_cpu).max(0.0)),
                 };
@@ -213,12 +212,12 @@ impl Epoch {
     fn shares(&self, workers: f64, threads: f64) -> (f64, f64) {
         let cores = self.cores;
         let each = |left: f64| (left / workers.max(1.0)).clamp(1e-6, 1.0);
-        if threads <= ONE {
+        if threads <= ONE_THREAD {
             let own = if threads > 0.0 { 1.0 } else { 0.0 };
             let share = (cores / (workers + own).max(1.0)).min(1.0);
             return (share, each(cores - own * share));
         }
-        let threads = (threads - (ONE - 1.0)).ceil();
+        let threads = (threads - (ONE_THREAD - 1.0)).ceil();
         if workers + threads <= cores || workers == 0.0 {
             return (1.0, 1.0);
         }
@@ -265,6 +264,7 @@ mod tests {
         wait: 0.0,
         cpu: 0.1,
         variation: 0.0,
+        ahead: 2,
         step: 0.05,
         step_cpu: 0.001,
         receive: 0.0,

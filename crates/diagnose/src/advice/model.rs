@@ -2,7 +2,7 @@
 
 use stokehold_profile::workload::{Alternative, Change, Workload, undelayed, undisturbed};
 
-use super::epoch::Epoch;
+use super::epoch::{Epoch, ONE_THREAD};
 
 /// The properties of a run that determine its speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,7 +15,7 @@ pub(super) struct Setting {
     pub cores: u64,
     /// What a cgroup's quota leaves of them; infinite without one.
     pub quota: f64,
-    /// What other programs take of them, and go on taking; 0 where that is not known.
+    /// Cores that other programs took; they continue to. 0 where that is not known.
     pub others: f64,
     /// Loader workers.
     pub workers: u64,
@@ -46,6 +46,8 @@ pub(super) struct Setting {
     pub receive: f64,
     /// How unequally long batches take to make: standard deviation over mean.
     pub variation: f64,
+    /// Batches that each worker makes ahead.
+    pub ahead: u64,
     /// CPU seconds in which a worker would send an image, of a run that has none.
     pub send: f64,
     /// Whether a worker makes a whole batch, as PyTorch's do, and not its part of each.
@@ -54,8 +56,12 @@ pub(super) struct Setting {
 
 /// The ratio of the run's epoch time to the model's; `None` without a finished epoch or without ceilings.
 pub fn fit(workload: &Workload) -> Option<f64> {
+    fit_of(workload, &Setting::of(workload)?)
+}
+
+/// The same of a setting of the run.
+fn fit_of(workload: &Workload, run: &Setting) -> Option<f64> {
     let seconds = workload.seconds_per_epoch.filter(|seconds| positive(*seconds))?;
-    let run = Setting::of(workload)?;
     // Starts of workers are measured, not modelled.
     let around = run.starts() + run.ends();
     let working = (seconds - around).max(LEAST_WORKING * seconds);
@@ -150,8 +156,13 @@ pub fn misfit(workload: &Workload) -> Option<String> {
 /// Why predictions are those of a machine without other programs: these took so many cores that the run's epochs say little. `None`
 /// if they do not, and if the cores that they left explain no epochs as long as that.
 pub fn beside_others(workload: &Workload) -> Option<String> {
-    let fit = fit(workload).filter(|fit| *fit > FIT)?;
+    fit(workload).filter(|fit| *fit > FIT)?;
     let others = workload.others()?;
+    let free = Setting {
+        others: 0.0,
+        ..Setting::of(workload)?
+    };
+    let fit = fit_of(workload, &free)?;
     let cores = workload.cores as f64;
     let left = (cores - workload.others_cores?).max(1e-3 * cores);
     if fit > FIT * cores / left {
@@ -258,6 +269,11 @@ impl Setting {
                 .script
                 .as_ref()
                 .map_or(0.0, |script| script.variation.clamp(0.0, MOST_VARIATION)),
+            ahead: workload
+                .script
+                .as_ref()
+                .and_then(|script| script.prefetch_factor)
+                .unwrap_or(AHEAD),
             send: match &workload.script {
                 Some(script) if workload.num_workers == 0 => SEND * script.image_bytes.max(0.0),
                 _ => 0.0,
@@ -393,6 +409,7 @@ impl Setting {
             wait: batch * self.wait,
             cpu: batch * self.loader_cpu,
             variation: self.variation,
+            ahead: self.ahead.clamp(1, MOST_AHEAD) as usize,
             step: batch / self.trainer,
             step_cpu: batch * self.trainer_cpu,
             receive: self.receive,
@@ -649,8 +666,9 @@ const MOST_VARIATION: f64 = 4.0;
 /// in every batch. Measured with batches of 2 to 5 MB.
 const SEND: f64 = 1.7e-9;
 
-/// A trainer that keeps more cores busy than this computes in several threads.
-const ONE_THREAD: f64 = 1.2;
+/// The batches that a worker of PyTorch's makes ahead, unless `prefetch_factor` says otherwise, and the most that are stepped through.
+const AHEAD: u64 = 2;
+const MOST_AHEAD: u64 = 64;
 
 /// How much more CPU time an image costs where all cores compute than where the others rest. Measured with torchvision's transforms of
 /// JPEGs beside a network on two threads: 2.7 ms instead of 1.9 ms.
@@ -693,6 +711,7 @@ mod tests {
         end_of: 2,
         receive: 0.0,
         variation: 0.0,
+        ahead: AHEAD,
         send: 0.0,
         whole: false,
     };
