@@ -159,7 +159,7 @@ def cell(args, case, workers, keep):
     """What an epoch took, what is predicted for other numbers of workers, and, of photos, of fast images and how long these took."""
     script = [args.python, __file__, "--job", case, workers, args.seconds, args.images or ""]
     folder = keep / f"{case}-{workers}"
-    said = json.loads(run([args.stokehold, "profile", "-o", folder, "--", *script]).splitlines()[-1])
+    said = json.loads(run([args.stokehold, "profile", *(["--fast-images"] if case in PHOTOS else []), "-o", folder, "--", *script]).splitlines()[-1])
     advised = json.loads(run([args.stokehold, "advise", folder, "--json"]))
     predicted, fast = {}, None
     for row in advised["advice"]:

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
+use stokehold_diagnose::advice::Advice;
 use stokehold_script::{Changes, Script, forbidden};
 
 use super::profile::{Kept, record};
@@ -21,7 +22,8 @@ const SECONDS: f64 = 5.0;
 
 /// Say what Stokehold can do for each DataLoader of a PyTorch script, and why not.
 ///
-/// The script runs until it has trained for 5 seconds, and on at least ten batches. Nothing of it is changed.
+/// The script runs until it has trained for 5 seconds, and on at least ten batches. Some of these are fetched with fast images, which have
+/// the same pixels. What the script writes in its first steps, it writes.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// Batches after which the script ends [default: as many as take 5 s, at least 10]
@@ -35,9 +37,11 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// A loader of the script.
+/// A loader of the script, or several that are alike.
 #[derive(Debug, Serialize)]
 struct Checked {
+    /// How many they are.
+    loaders: u64,
     /// The class of its data set.
     dataset: String,
     batch_size: Option<u64>,
@@ -98,7 +102,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         return Err(Usage(text).into());
     }
-    let all: Vec<Checked> = seen.loaders.iter().map(checked).collect();
+    let mut all: Vec<Checked> = Vec::new();
+    for one in seen.loaders.iter().map(checked) {
+        match all.iter_mut().find(|other| other.is_like(&one)) {
+            Some(other) => other.join(one),
+            None => all.push(one),
+        }
+    }
     if args.json {
         terminal::json_text(&serde_json::to_string_pretty(
             &serde_json::json!({ "loaders": all }),
@@ -109,10 +119,31 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// More of an image's CPU time than this is no gain: two equal runs differ by as much.
+const WORTH: f64 = 1.0 - Advice::WORTH_PERCENT / 100.0;
+
+impl Checked {
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.dataset, self.batch_size, self.num_workers)
+            == (&other.dataset, other.batch_size, other.num_workers)
+    }
+
+    /// Counts another loader, too; of both what is known of fast images.
+    fn join(&mut self, other: Self) {
+        self.loaders += other.loaders;
+        self.trained += other.trained;
+        self.validated += other.validated;
+        if self.fast_images.cpu_left.is_none() {
+            (self.fast_images, self.image_cpu_seconds) = (other.fast_images, other.image_cpu_seconds);
+        }
+    }
+}
+
 fn checked(script: &Script) -> Checked {
     let loader = &script.loader;
     let fast = script.with_fast_images();
     Checked {
+        loaders: loader.loaders.max(1),
         dataset: loader.dataset.clone(),
         batch_size: loader.batch_size,
         num_workers: loader.num_workers,
@@ -120,7 +151,7 @@ fn checked(script: &Script) -> Checked {
         validated: loader.evaluate.batches,
         image_cpu_seconds: script.image_cpu_seconds(),
         fast_images: Served {
-            serves: fast.is_ok(),
+            serves: fast.as_ref().is_ok_and(|left| *left <= WORTH),
             cpu_left: fast.as_ref().ok().copied(),
             why_not: fast.err(),
         },
@@ -142,12 +173,21 @@ fn text(all: &[Checked], command: &[OsString]) -> String {
         let batch = loader
             .batch_size
             .map_or(String::new(), |size| format!(", batches of {size}"));
+        let several = match loader.loaders {
+            1 => String::new(),
+            n => format!("{n} loaders, "),
+        };
         text += &format!(
-            "DataLoader over {}{batch}, num_workers={}: {} batches trained on, {} others\n",
+            "DataLoader over {}{batch}, num_workers={}: {several}{} batches trained on, {} others\n",
             loader.dataset, loader.num_workers, loader.trained, loader.validated
         );
         text += "  fast images         ";
         text += &match (loader.fast_images.cpu_left, loader.image_cpu_seconds) {
+            (Some(left), Some(cpu)) if !loader.fast_images.serves => format!(
+                "no gain: an image costs {:.2} ms of CPU time with them and {:.2} ms without\n",
+                1e3 * cpu * left,
+                1e3 * cpu
+            ),
             (Some(left), Some(cpu)) => format!(
                 "yes: an image costs {:.2} ms of CPU time instead of {:.2} ms\n                      {}\n",
                 1e3 * cpu * left,

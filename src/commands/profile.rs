@@ -63,6 +63,10 @@ pub struct Args {
     /// Leave Python programs as they are: no steps, waits and advice for PyTorch scripts.
     #[arg(long, conflicts_with_all = ["attach", "pid"])]
     no_python_hook: bool,
+    /// Fetch a few batches of a PyTorch script with fast images, of the same pixels, to tell what these would save. The script's Python
+    /// needs the package stokehold.
+    #[arg(long, conflicts_with_all = ["attach", "pid", "no_python_hook"])]
+    fast_images: bool,
     /// The command, with its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -119,7 +123,7 @@ fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Er
     let name = Path::new(&args.command[0]).file_name().unwrap_or_default();
     let dir = Output::of(args, &name.to_string_lossy())?;
     let changes = (!args.no_python_hook).then(|| Changes {
-        compare_images: true,
+        compare_images: args.fast_images,
         ..Changes::default()
     });
     let mut command = Command::new(&args.command[0]);

@@ -18,7 +18,7 @@ use crate::terminal::note;
 #[command(override_usage = "stokehold run [OPTIONS] -- COMMAND ..")]
 pub struct Args {
     /// Make the batches of every DataLoader over torchvision's ImageFolder, if its transforms have an equal here. The
-    /// script's Python needs the package stokehold.
+    /// script's Python needs the package stokehold. Images of the other loaders are made as with --fast-images.
     #[arg(long)]
     swap_loader: bool,
     /// Open JPEGs with stokehold.pillow and stokehold.decoders: the same pixels sooner, in any script that uses Pillow, cv2,
@@ -93,17 +93,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     );
     let unmade = changes.unmade();
     if images.opened > 0 {
-        note!("{}", summary(&images, &PILLOW));
+        note!("stokehold: {}", summary(&images, &PILLOW));
     }
     if decoded.opened + decoded.fallen_back > 0 {
-        note!("{}", summary(&decoded, &DECODERS));
+        note!("stokehold: {}", summary(&decoded, &DECODERS));
     }
     if args.fast_images && unmade.is_none() && images.opened + decoded.opened + decoded.fallen_back == 0 {
         note!(
-            "the script opened no JPEG with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG; stokehold.decode takes the place of others"
+            "the script opened no JPEG with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG; with another library, call stokehold.decode instead"
         );
     }
-    if let Some(why) = unmade.filter(|_| images.made + decoded.made == 0) {
+    if let Some(why) = unmade {
         note!("{why}");
     }
     Ok(ExitCode::from(code))
@@ -163,7 +163,7 @@ fn summary(images: &Images, names: &Names) -> String {
         }
         Some(_) => {
             text += &format!(
-                "; {} were made by {others}, too: {equal} were equal; of at least {ENOUGH}, it says what was saved",
+                "; {} were made by {others}, too: {equal} were equal; too few to say what was saved, which takes {ENOUGH}",
                 images.compared
             );
         }

@@ -105,7 +105,7 @@ pub struct ScriptLoader {
     /// From the start of a worker's process until it could make batches, seconds: imports, unpickling, `worker_init_fn`.
     #[serde(default)]
     pub worker_start_seconds: f64,
-    /// What the process had computed by then, seconds.
+    /// What a worker's process had computed by then, seconds of CPU time.
     #[serde(default)]
     pub worker_start_cpu_seconds: f64,
     /// How long the script took to end the workers of an epoch, seconds.

@@ -31,7 +31,8 @@ import weakref
 #: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `images`, `told`, `convert`,
 #: `compare_images`, `gradients`, `steps` and `seconds`, each if it is wanted.
 SETTINGS = "STOKEHOLD_HOOK"
-#: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
+#: Of the loader whose workers are started: its number, its process's rank, the number of ranks, its process's number, and how many
+#: batches a worker fetches with fast images.
 LOADER = "STOKEHOLD_HOOK_LOADER"
 #: The name of an empty file next to the counters: the hook has started in some process.
 STARTED = "started"
@@ -53,12 +54,16 @@ LOADERS = 16
 MOST_LOADERS = 256
 #: The share of the program's time that writing the counters may take.
 WRITING = 0.01
-#: The module that makes fast images.
-FAST_IMAGES = "stokehold.pillow"
-#: Batches that workers fetch with fast images together, the share of an epoch that these may be, and how many workers do it.
+#: The modules that make fast images, and what they serve.
+FAST_IMAGES = ("stokehold.pillow", "stokehold.decoders")
+SERVED = ("PIL.Image", "cv2", "torchvision.io", "simplejpeg", "turbojpeg")
+#: Batches that workers fetch with fast images together, the share of an epoch that these may be (or three), and how many workers do it.
+#: Each fetches one more, which warms it up.
 FAST_BATCHES = 8
 FAST_SHARE = 0.04
 FAST_WORKERS = 2
+#: Images that are enough to tell.
+FAST_IMAGES_LEAST = 32
 
 
 #: The hook of this process.
@@ -94,8 +99,8 @@ class Hook:
         self.off = False
         #: What the command that asked for changes was told of them.
         self.told = set()
-        #: The module stokehold.pillow, imported here.
-        self.pillow = None
+        #: The modules of fast images, imported here.
+        self.fast = None
         self.begin()
 
     def begin(self):
@@ -120,7 +125,7 @@ class Hook:
         self.open = None
         self.device = None
         #: Why there are no fast images; None where they are, and where nobody has asked for them.
-        self.no_pillow = None
+        self.no_fast = None
         #: The process whose loader this one works for, if it is a worker.
         self.owner = None
         rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
@@ -232,7 +237,7 @@ class Hook:
             "device_busy_seconds": self.device.busy if self.device is not None and self.device.counted else None,
             "device_idle_seconds": self.device.idle if self.device is not None and self.device.counted else None,
             "unpinned_transfers": 0 if self.device is None else self.device.unpinned,
-            "fast_images_refused": self.no_pillow,
+            "fast_images_refused": self.no_fast,
             "float_transfers": 0 if self.device is None else self.device.floats,
             "loaders": [loader.facts() for loader in self.loaders],
             "fetching": None if self.fetching is None else self.fetching.facts(),
@@ -730,7 +735,7 @@ class Fetching:
             "plain_images": self.plain_images,
             "plain_cpu_seconds": self.plain_cpu_seconds,
             "opens_jpegs": "PIL.JpegImagePlugin" in sys.modules,
-            **({} if self.fast is None else {"fast_images": self.fast.images, "fast_cpu_seconds": self.fast.cpu_seconds}),
+            **({} if self.fast is None else {"fast_images": self.fast.images, "fast_opened": self.fast.opened, "fast_cpu_seconds": self.fast.cpu_seconds}),
             "batches": self.batches,
             "images": self.images,
             #: What fetches took beyond the time for which their thread ran or lacked a core.
@@ -754,64 +759,84 @@ class Fast:
     """A few batches of a worker, fetched with fast images one after the other: what they would save is known by that. The pixels are the
     same to the bit. The first one of these warms caches up, and is not counted."""
 
-    def __init__(self, pillow, batches):
-        self.pillow = pillow
+    def __init__(self, modules, batches):
+        self.modules = modules
         #: Batches that are left, with the first one.
         self.left = batches + 1
         self.batches = self.images = 0
+        #: JPEGs that were opened or decoded in them.
+        self.opened = 0
         #: CPU time of the fetching thread, and of the whole process with the first batch.
         self.cpu_seconds = self.process_seconds = 0.0
         self.began = 0.0
 
     def begin(self, batches):
         """Whether the next batch is one of these. The first one of a process imports and is neither."""
-        if self.left <= 0 or not batches or "PIL.JpegImagePlugin" not in sys.modules or FAST_IMAGES in sys.modules:
+        if self.left <= 0 or not batches:
             return False
-        self.began = time.process_time()
-        if not self.batches and not self.pillow.install(0):
+        if any(name in sys.modules for name in FAST_IMAGES):
+            # The script has them itself.
             self.left = 0
             return False
+        self.began = time.process_time()
+        installed = [module.install(0, quiet=True) for module in self.modules]
+        if not any(installed):
+            self.left = 0
+            return False
+        self.left -= 1
         return True
 
-    def end(self, images, cpu):
-        self.left -= 1
-        if self.left <= 0:
-            self.pillow.uninstall()
+    def end(self):
+        """Gives everything back, whatever came of the batch."""
+        for module in self.modules:
+            count = module.counts()
+            self.opened += count.get("opened", 0) + count.get("asked", 0)
+            module.uninstall()
+        self.process_seconds += time.process_time() - self.began
+
+    def count(self, images, cpu):
+        """A batch that was made."""
         self.batches += 1
         if self.batches > 1:
             self.images += images
             self.cpu_seconds += cpu
-        self.process_seconds += time.process_time() - self.began
 
 
 @guarded
 def fast_images():
-    """The package's module of fast images, not installed, in a process that has imported Pillow; None where it cannot be had, and where
-    the script has it already."""
-    if not hook.settings.get("compare_images") or "PIL.Image" not in sys.modules or FAST_IMAGES in sys.modules:
-        return None
-    if hook.pillow is None:
-        import warnings
+    """The package's modules of fast images, not installed, in a process that has imported what they serve; none where they cannot be had,
+    and where the script has them already."""
+    if not hook.settings.get("compare_images") or not any(name in sys.modules for name in SERVED) or any(name in sys.modules for name in FAST_IMAGES):
+        return []
+    if hook.fast is None:
+        hook.fast, refused = [], []
+        for name in FAST_IMAGES:
+            try:
+                hook.fast.append(not_installed(name))
+            except Exception as error:
+                refused.append(refusal(error))
+        hook.no_fast = refused[0] if refused and not hook.fast else None
+    return hook.fast
 
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                from stokehold import pillow
-            installed = pillow.is_installed()
-            pillow.uninstall()
-        except AttributeError:
-            hook.no_pillow, installed = "the Python package stokehold is older than this program", False
-        except Exception as error:
-            hook.no_pillow, installed = refusal(error), False
-        else:
-            # A script that imports it wants it installed, which its import does.
-            del sys.modules[FAST_IMAGES], sys.modules["stokehold"].pillow
-            hook.no_pillow = None if installed else "this Pillow is left alone"
-        if not installed:
-            hook.settings["compare_images"] = False
-            return None
-        hook.pillow = pillow
-    return hook.pillow
+
+def not_installed(name):
+    """A module of fast images, imported, and as if it were not: a script that imports it wants it installed, which its import does."""
+    import importlib
+
+    package, _, own = name.rpartition(".")
+    setting = f"STOKEHOLD_{own.upper()}"
+    before = os.environ.get(setting)
+    os.environ[setting] = "off"
+    try:
+        module = importlib.import_module(name)
+    finally:
+        os.environ.pop(setting)
+        if before is not None:
+            os.environ[setting] = before
+        sys.modules.pop(name, None)
+        if own in vars(sys.modules.get(package, hook)):
+            delattr(sys.modules[package], own)
+    return module
 
 
 class Device:
@@ -926,14 +951,17 @@ def images_of(batch, otherwise):
     return int(otherwise or 1)
 
 
-def bytes_of(batch, depth=0):
-    """Of the tensors in a batch."""
-    if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return sum(bytes_of(part, depth + 1) for part in batch[:1000]) if depth < 8 else 0
-    size, count = member(batch, "element_size"), member(batch, "numel")
-    return size() * count() if callable(size) and callable(count) else 0
+def bytes_of(batch):
+    """Of the tensors in a batch, of which the first thousand parts are looked at."""
+    torch, total, parts = sys.modules.get("torch"), 0, [batch]
+    for part in parts:
+        if torch is not None and isinstance(part, torch.Tensor):
+            total += part.element_size() * part.numel()
+        elif type(part) is dict:
+            parts.extend(list(part.values())[: max(0, 1000 - len(parts))])
+        elif isinstance(part, (list, tuple)):
+            parts.extend(part[: max(0, 1000 - len(parts))])
+    return total
 
 
 # What is wrapped in torch.
@@ -1014,16 +1042,16 @@ def change(arguments, name, value, of):
         tell()
 
 
-def tell(why_not=None, says=False):
+def tell(why_not=None, says=False, made="made"):
     """Notes for the command that asked for changes that one was made, or why one was not; the latter may be said to the user at once."""
     if why_not is not None and says:
         say(why_not)
-    folder, note = hook.settings.get("told"), (why_not, says)
+    folder, note = hook.settings.get("told"), (why_not, says, made)
     if not folder or note in hook.told:
         return
     hook.told.add(note)
     try:
-        with open(os.path.join(folder, "made" if why_not is None else "not-made"), "a", encoding="utf-8") as file:
+        with open(os.path.join(folder, made if why_not is None else "not-made"), "a", encoding="utf-8") as file:
             # What was said is not said again.
             file.write("" if why_not is None or says else f"{why_not}\n")
     except OSError as error:
@@ -1064,7 +1092,9 @@ def fast_batches(facts):
     if facts.train.iterations + facts.evaluate.iterations or not hook.settings.get("compare_images"):
         return 0
     all_batches = about["batches"] or FAST_BATCHES / FAST_SHARE
-    return -(-min(FAST_BATCHES, max(3, int(FAST_SHARE * all_batches))) // min(FAST_WORKERS, max(1, about["num_workers"])))
+    # Enough images to tell, in small batches too.
+    least = max(3, -(-FAST_IMAGES_LEAST // max(1, about["batch_size"] or 1)))
+    return -(-min(FAST_BATCHES, max(least, int(FAST_SHARE * all_batches))) // min(FAST_WORKERS, max(1, about["num_workers"])))
 
 
 @guarded
@@ -1181,8 +1211,8 @@ def watch_fetcher(fetcher):
     else:
         return
     if fast and fetching.fast is None and (worker or 0) < FAST_WORKERS:
-        pillow = fast_images()
-        fetching.fast = None if pillow is None else Fast(pillow, fast)
+        modules = fast_images()
+        fetching.fast = Fast(modules, fast) if modules else None
     original = fetcher.fetch
     rest = b"" if worker is None else b" worker=%d" % worker
 
@@ -1195,8 +1225,12 @@ def watch_fetcher(fetcher):
         # Counting is a read too.
         reads = own_reads()
         begin = time.time()
-        batch = original(indices)
-        note_fetched(fetching, begin, before, reads, indices, batch, rest, fast)
+        try:
+            batch = original(indices)
+            note_fetched(fetching, begin, before, reads, indices, batch, rest, fast)
+        finally:
+            if fast:
+                end_fast(fetching)
         return batch
 
     fetcher.fetch = fetch
@@ -1205,6 +1239,11 @@ def watch_fetcher(fetcher):
 @guarded
 def begin_fast(fetching):
     return fetching.fast is not None and fetching.fast.begin(fetching.batches + fetching.fast.batches)
+
+
+@guarded
+def end_fast(fetching):
+    fetching.fast.end()
 
 
 @guarded
@@ -1217,7 +1256,7 @@ def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
     if not fetching.batches:
         fetching.batch_bytes = bytes_of(batch)
     if fast:
-        fetching.fast.end(images, cpu)
+        fetching.fast.count(images, cpu)
         hook.span(b"DataLoaderWorker", begin, now, rest)
         return
     if fetching.batches:
@@ -1434,12 +1473,11 @@ def patch_decoder(module):
 
 
 def told_of_images(library, why_not):
-    """Notes what became of fast images. Where loaders are swapped they are only for those that stay PyTorch's, which are said."""
-    if hook.settings.get("swap"):
-        return
+    """Notes what became of fast images."""
     if why_not is None:
-        tell()
-    else:
+        tell(made="made-images")
+    elif not hook.settings.get("swap"):
+        # Where loaders are swapped, images are only for those that stay PyTorch's, and why these do is said.
         tell(f"images stay {library}'s: {why_not}", True)
 
 

@@ -141,7 +141,7 @@ pub struct Fetching {
     pub later_squares: f64,
     /// Bytes of the tensors in the first batch.
     pub batch_bytes: u64,
-    /// The images of these, if fast images were tried besides.
+    /// The images of all fetches but the first.
     pub plain_images: u64,
     /// CPU time of the thread that fetched them, seconds.
     pub plain_cpu_seconds: f64,
@@ -149,7 +149,9 @@ pub struct Fetching {
     pub fast_images: u64,
     /// CPU time of the thread that fetched them, seconds.
     pub fast_cpu_seconds: f64,
-    /// Whether the process has opened JPEGs by Pillow.
+    /// JPEGs that were opened or decoded there.
+    pub fast_opened: u64,
+    /// Whether the process has loaded what opens JPEGs in Pillow; it may have opened others.
     pub opens_jpegs: bool,
     /// Batches.
     pub batches: u64,

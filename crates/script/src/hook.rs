@@ -69,7 +69,8 @@ impl Changes {
     /// After a script: why none of the changes was made, or `None` if one was, or if nothing was noted.
     pub fn unmade(&self) -> Option<String> {
         let folder = self.told.as_deref()?;
-        if folder.join("made").exists() {
+        let made = if self.of_loaders() { "made" } else { "made-images" };
+        if folder.join(made).exists() {
             return None;
         }
         Some(match fs::read_to_string(folder.join("not-made")) {
@@ -81,10 +82,9 @@ impl Changes {
             }
             Err(_) if started(folder) => format!(
                 "nothing was changed: the script {}",
-                match (self.images, self.of_loaders()) {
-                    (true, false) => "imported neither Pillow nor another library whose JPEGs are served",
-                    (true, true) => "made no DataLoader, and imported neither Pillow nor another library whose JPEGs are served",
-                    _ => "made no DataLoader",
+                match self.of_loaders() {
+                    false => "imported neither Pillow nor another library whose JPEGs are served",
+                    true => "made no DataLoader",
                 }
             ),
             Err(_) => "nothing was changed: the command started no Python that has the hook, which comes by PYTHONPATH".to_owned(),

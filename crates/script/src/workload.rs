@@ -219,11 +219,11 @@ impl Script {
         if let Some(fast) = self.fast_images(self.image_cpu_seconds()) {
             return Ok(fast.loader);
         }
-        Err(if !self.makers.iter().any(|maker| maker.opens_jpegs) {
-            "what makes its images opened no JPEG with Pillow; of other decoders it is not measured"
-                .to_owned()
-        } else if let Some(why) = &self.process.fast_images_refused {
+        let tried = self.makers.iter().any(|maker| maker.fast_images > 0);
+        Err(if let Some(why) = &self.process.fast_images_refused {
             why.clone()
+        } else if tried {
+            "no JPEG was decoded with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG".to_owned()
         } else {
             "too few images were made to tell, or the script has them already".to_owned()
         })
@@ -234,7 +234,7 @@ impl Script {
     fn fast_images(&self, cpu: Option<f64>) -> Option<Alternative> {
         let of_image = |images: f64, seconds: f64| (images >= FEWEST_IMAGES).then(|| seconds / images);
         let tried = |value: &dyn Fn(&Fetching) -> f64| {
-            let tried = self.makers.iter().filter(|maker| maker.fast_images > 0);
+            let tried = self.makers.iter().filter(|maker| maker.fast_opened > 0);
             tried.map(value).sum::<f64>()
         };
         let fast = of_image(
@@ -286,11 +286,17 @@ impl Script {
                     .to_owned(),
             );
         }
+        let open = |maker: &&Fetching| maker.opens_jpegs && maker.fast_images == 0;
+        if self.process.fast_images_refused.is_none()
+            && self.makers.iter().filter(open).count() == self.makers.len()
+        {
+            notes.push(
+                "if the script decodes JPEGs, `stokehold profile --fast-images` measures what fast images would save it".to_owned(),
+            );
+        }
         let refused = self.process.fast_images_refused.as_deref();
         if let Some(why) = refused.filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)) {
-            notes.push(format!(
-                "Pillow opens JPEGs here, and what fast images would save is not known: {why}"
-            ));
+            notes.push(format!("what fast images would save is not known: {why}"));
         }
         if train.finished == 0
             && let Some(batches) = loader.batches
@@ -438,6 +444,9 @@ mod tests {
         }
         let first = &mut script.makers[0];
         (first.fast_images, first.fast_cpu_seconds) = (24, 0.001 * 24.0);
+        // None of these was a JPEG.
+        assert_eq!(script.workload(8, None).alternatives, []);
+        script.makers[0].fast_opened = 32;
         let alternatives = script.workload(8, None).alternatives;
         assert_eq!(alternatives[0].change, Change::FastImages);
         assert!(close(Some(alternatives[0].loader), 2.0 / 5.0), "{alternatives:?}");

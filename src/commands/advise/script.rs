@@ -334,7 +334,7 @@ impl Wish {
             .iter()
             .find(|one| one.change == Change::FastImages);
         if of_images.is_some_and(|one| one.loader < 1.0) {
-            let argument = "import stokehold.pillow".to_owned();
+            let argument = "import stokehold.pillow, stokehold.decoders".to_owned();
             wishes.push(wish(Change::FastImages, "fast images".to_owned(), argument));
         }
         if script.pipeline.is_some() && script.swap_refused.is_none() {
