@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import struct
 import subprocess
@@ -11,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +52,19 @@ def write_png(path: Path, pixels: np.ndarray) -> None:
 def picture(number: int, height: int = 20, width: int = 24) -> np.ndarray:
     """Pixels that tell one picture from another."""
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def photo(seed: int = 1, width: int = 150, height: int = 110, mode: str = "RGB", **options: Any) -> bytes:
+    """A JPEG of smooth shapes and some noise."""
+    from PIL import Image
+
+    draws = np.random.default_rng(seed)
+    coarse = draws.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize((width, height), 3)
+    noisy = np.asarray(image).astype(int) + draws.integers(-12, 13, (height, width, 3))
+    file = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).convert(mode).save(file, "JPEG", **{"quality": 88, **options})
+    return file.getvalue()
 
 
 @pytest.fixture(scope="session")

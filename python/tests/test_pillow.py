@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs_torch
+from conftest import needs_torch, photo
 
 PIL = pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
 
@@ -39,17 +39,6 @@ def installed() -> Iterator[None]:
     assert ours.install(0)
     yield
     ours.uninstall()
-
-
-def photo(seed: int = 1, width: int = 150, height: int = 110, mode: str = "RGB", **options: Any) -> bytes:
-    """A JPEG of smooth shapes and some noise."""
-    draws = np.random.default_rng(seed)
-    coarse = draws.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    image = Image.fromarray(coarse).resize((width, height), 3)
-    noisy = np.asarray(image).astype(int) + draws.integers(-12, 13, (height, width, 3))
-    file = io.BytesIO()
-    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).convert(mode).save(file, "JPEG", **{"quality": 88, **options})
-    return file.getvalue()
 
 
 KINDS: list[dict[str, Any]] = [

@@ -34,7 +34,7 @@ import weakref
 from types import ModuleType
 from typing import Any, Callable, Optional
 
-from stokehold import _originals, _reasons
+from stokehold import _counts, _originals
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "uninstall"]
@@ -94,15 +94,10 @@ def counts() -> dict[str, Any]:
 
 def _leave(library: str, reason: str) -> None:
     _state.left += 1
-    _reasons.count(_state.reasons, f"{library}: {reason}", _state.folder is not None)
+    _counts.count(_state.reasons, f"{library}: {reason}", _state.folder is not None)
 
 
 # Pixels.
-
-
-def _due() -> bool:
-    """Whether the next image is compared with the library's. The first ones of a process are slow and tell nothing of its speed."""
-    return bool(_state.every) and _state.made % _state.every == min(8, _state.every // 2)
 
 
 def _served(library: str, make: Callable[[], Any], by_library: Callable[[], Any], same: Callable[[Any, Any], bool]) -> Any:
@@ -112,7 +107,7 @@ def _served(library: str, make: Callable[[], Any], by_library: Callable[[], Any]
         # A worker may be ended without a word.
         write_counts()
         _state.next_write = time.monotonic() + 0.5
-    compared = _due()
+    compared = _counts.due(_state)
     began = time.thread_time() if compared else 0.0
     try:
         made = make()
@@ -572,11 +567,11 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
     setting = os.environ.get("STOKEHOLD_DECODERS", "")
     if setting == "off":
         return False
-    _state.every = _every(setting) if every is None else every
+    _state.every = _counts.every("STOKEHOLD_DECODERS", setting) if every is None else every
     if folder is not None and _state.folder is None:
         atexit.register(write_counts)
     _state.folder = folder if folder is not None else _state.folder
-    _write_at_end()
+    _counts.write_at_end(_state, write_counts)
     serve: dict[str, Callable[[Any], str]] = {
         "cv2": _serve_cv2,
         "torchvision.io": _serve_torchvision,
@@ -626,15 +621,6 @@ def uninstall() -> None:
     _state.served.clear()
 
 
-def _every(setting: str) -> int:
-    kind, _, number = setting.partition(":")
-    if kind != "check":
-        if setting not in ("", "on", "1"):
-            warnings.warn(f"STOKEHOLD_DECODERS={setting!r}: there are off, on, check and check:N", RuntimeWarning, stacklevel=3)
-        return 0
-    return int(number) if number.isdigit() and int(number) > 0 else 100
-
-
 @functools.lru_cache(maxsize=1)
 def _at_fork() -> None:
     if hasattr(os, "register_at_fork"):
@@ -643,31 +629,14 @@ def _at_fork() -> None:
 
 def _begin_process() -> None:
     _state.clear()
-    _write_at_end()
-
-
-def _write_at_end() -> None:
-    """Has a worker of multiprocessing leave its counts: it runs no functions of atexit."""
-    util: Any = sys.modules.get("multiprocessing.util")
-    if _state.folder is not None and util is not None:
-        util.Finalize(None, write_counts, exitpriority=100)
-        # A worker that is being forked forgets it first.
-        util.register_after_fork(_state, lambda _: util.Finalize(None, write_counts, exitpriority=100))
+    _counts.write_at_end(_state, write_counts)
 
 
 def write_counts() -> None:
     """Leaves this process's :func:`counts` in the folder that :func:`install` was given."""
     if _state.folder is None or not _state.asked and not _state.left:
         return
-    import json
-
-    path = os.path.join(_state.folder, f"decoders-{os.getpid()}.json")
-    try:
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(json.dumps(counts()))
-        os.replace(f"{path}.new", path)
-    except OSError:
-        _state.folder = None
+    _counts.write(_state, "decoders", counts())
 
 
 install()

@@ -35,7 +35,7 @@ from typing import Any, Callable, Optional
 
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
-from stokehold import _originals, _reasons
+from stokehold import _counts, _originals
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
@@ -119,7 +119,7 @@ def counts() -> dict[str, Any]:
 
 def _fall_back(reason: str) -> None:
     _state.fallen_back += 1
-    _reasons.count(_state.reasons, reason, _state.folder is not None)
+    _counts.count(_state.reasons, reason, _state.folder is not None)
 
 
 # Pixels.
@@ -182,7 +182,7 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
     if damaged is not None and damaged[0] is source:
         _fall_back(damaged[1])
         return None
-    compared = _due()
+    compared = _counts.due(_state)
     began = time.thread_time() if compared else 0.0
     try:
         made = make(ops, _LARGER_FIRST)
@@ -889,11 +889,6 @@ def _normalization(mean: Any, std: Any) -> Optional[tuple[list[float], list[floa
     return (list(map(float, mean)), list(map(float, std))) if fine else None
 
 
-def _due() -> bool:
-    """Whether the next image is compared with Pillow's. The first ones of a process are slow and tell nothing of its speed."""
-    return bool(_state.every) and _state.made % _state.every == min(8, _state.every // 2)
-
-
 # Installation.
 
 
@@ -913,12 +908,12 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
     if setting == "off":
         return False
     if every is None:
-        every = _every(setting)
+        every = _counts.every("STOKEHOLD_PILLOW", setting)
     _state.every, _state.quiet = every, quiet
     if folder is not None and _state.folder is None:
         atexit.register(write_counts)
     _state.folder = folder
-    _write_at_end()
+    _counts.write_at_end(_state, write_counts)
     if _state.factory is not None:
         return True
     if _state.refused:
@@ -977,15 +972,6 @@ def uninstall() -> None:
         else:
             setattr(owner, name, old)
     _state.torchvision = False
-
-
-def _every(setting: str) -> int:
-    kind, _, number = setting.partition(":")
-    if kind != "check":
-        if setting not in ("", "on", "1"):
-            warnings.warn(f"STOKEHOLD_PILLOW={setting!r}: there are off, on, check and check:N", RuntimeWarning, stacklevel=3)
-        return 0
-    return int(number) if number.isdigit() and int(number) > 0 else 100
 
 
 def _warn(text: str) -> None:
@@ -1098,31 +1084,14 @@ def _begin_process() -> None:
     global _lock
     _lock = threading.RLock()
     _state.clear()
-    _write_at_end()
-
-
-def _write_at_end() -> None:
-    """Has a worker of multiprocessing leave its counts: it runs no functions of atexit."""
-    util: Any = sys.modules.get("multiprocessing.util")
-    if _state.folder is not None and util is not None:
-        util.Finalize(None, write_counts, exitpriority=100)
-        # A worker that is being forked forgets it first.
-        util.register_after_fork(_state, lambda _: util.Finalize(None, write_counts, exitpriority=100))
+    _counts.write_at_end(_state, write_counts)
 
 
 def write_counts() -> None:
     """Leaves this process's :func:`counts` in the folder that :func:`install` was given."""
     if _state.folder is None or not _state.opened:
         return
-    import json
-
-    path = os.path.join(_state.folder, f"images-{os.getpid()}.json")
-    try:
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(json.dumps(counts()))
-        os.replace(f"{path}.new", path)
-    except OSError:
-        _state.folder = None
+    _counts.write(_state, "images", counts())
 
 
 install()
