@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use indicatif::ProgressBar;
+use stokehold_base::uri;
 use stokehold_base::words::plural;
-use stokehold_objects::Location;
 use stokehold_pipeline::Pipeline;
 use stokehold_train::AnyExecutor;
 use stokehold_transform::{
@@ -174,7 +174,7 @@ fn open(args: &Args, stop: &std::sync::atomic::AtomicBool) -> Result<Option<Box<
 fn work_folder(args: &Args) -> Result<PathBuf, Usage> {
     match &args.workers.work {
         Some(work) => Ok(work.to_path_buf()),
-        None if args.output.to_str().is_some_and(Location::is_remote) => Err(Usage(
+        None if args.output.to_str().is_some_and(uri::is_remote) => Err(Usage(
             "an output in a bucket needs a folder here, which says what is done: --work DIR".to_owned(),
         )),
         None => Ok(args.output.join(".transform")),

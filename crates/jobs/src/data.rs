@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use stokehold_base::there::if_there;
+use stokehold_base::uri;
 
 use serde_json::Value;
-use stokehold_objects::{Bucket, Cause, LeftOut, Location, Object, ObjectError};
+use stokehold_objects::{Bucket, Cause, LeftOut, Object, ObjectError};
 
 use crate::data::archive::copy_folder;
 use crate::data::augmented::Samples;
@@ -115,11 +116,7 @@ impl Found for Objects {
         };
         // A script may begin to fill a place that it can write to.
         if found.objects.is_empty() && !writes::is_written_back(channel) {
-            let what = if Location::is_remote(uri) {
-                "objects"
-            } else {
-                "files"
-            };
+            let what = if uri::is_remote(uri) { "objects" } else { "files" };
             let reason = match found.left_out.first() {
                 None => format!("there are no {what} below it"),
                 Some(first) => format!("there are no {what} below it that can be read; {first}"),
@@ -241,7 +238,7 @@ pub(crate) fn folder(channel: &Channel) -> &Path {
 
 /// Checks that the folder exists, for a channel that names one on this machine.
 fn is_there(channel: &Channel) -> Result<(), ObjectError> {
-    match Location::is_remote(&channel.uri) || folder(channel).is_dir() {
+    match uri::is_remote(&channel.uri) || folder(channel).is_dir() {
         true => Ok(()),
         false => Err(wrong(&channel.uri, Cause::NotFound, "there is no such folder")),
     }

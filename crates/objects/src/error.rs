@@ -1,8 +1,8 @@
 //! Errors of access to objects.
 
 use stokehold_base::fault::Fault;
+use stokehold_base::uri;
 
-use crate::Location;
 use crate::connect::Redirected;
 use crate::secrets::Secrets;
 
@@ -40,7 +40,7 @@ pub struct ObjectError {
 
 fn advice(uri: &str, cause: Cause) -> &'static str {
     match cause {
-        Cause::NotFound if !Location::is_remote(uri) => "; check the path",
+        Cause::NotFound if !uri::is_remote(uri) => "; check the path",
         Cause::NotFound => "; check the bucket's and the key's name",
         Cause::Denied => {
             "; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role) and what they \

@@ -32,11 +32,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// Whether a text is the URI of a place elsewhere, and not a path.
-    pub fn is_remote(text: &str) -> bool {
-        stokehold_base::uri::is_remote(text)
-    }
-
     /// Parses a URI or a path.
     ///
     /// # Errors

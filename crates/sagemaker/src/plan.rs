@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use stokehold_base::uri;
 use stokehold_jobs::{
     Access, Channel as JobChannel, Compression, Distribution as Launch, EntryPoint, Job, Kind, Mode,
     OnSageMaker, Sharing, Wrapper,
@@ -487,7 +488,7 @@ fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
     };
     let (path, text) = (dir.clone(), dir.to_string_lossy());
     let is_archive = [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end));
-    match (Location::is_remote(&text), is_archive) {
+    match (uri::is_remote(&text), is_archive) {
         (true, true) if text.starts_with("s3://") => Ok((Source::There, text.into_owned())),
         (true, _) => input(format!(
             "source-dir = \"{text}\": SageMaker's toolkit fetches an archive, s3://../sourcedir.tar.gz; give one, or a folder \

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stokehold_base::hash::Fnv;
 use stokehold_base::regular;
+use stokehold_base::uri;
 use stokehold_objects::{Bucket, Location};
 use stokehold_storage::{ImageList, Images, Joined, Source, extensions_in_words, is_image_name};
 
@@ -218,7 +219,7 @@ enum Place {
 impl Place {
     fn of(path: &Path) -> Result<Self, TransformError> {
         match path.to_str().filter(|text| text.contains("://")) {
-            Some(uri) if Location::is_remote(uri) => Ok(Self::Remote(uri.trim_end_matches('/').to_owned())),
+            Some(uri) if uri::is_remote(uri) => Ok(Self::Remote(uri.trim_end_matches('/').to_owned())),
             Some(uri) => match Location::parse(uri)?.folder() {
                 Some(path) => Ok(Self::Here(path)),
                 None => Ok(Self::Remote(uri.to_owned())),

@@ -15,7 +15,8 @@
 use std::collections::VecDeque;
 
 use serde_json::{Map, Value};
-use stokehold_objects::{Bucket, Cause, Fetch, Location, ObjectError};
+use stokehold_base::uri;
+use stokehold_objects::{Bucket, Cause, Fetch, ObjectError};
 
 use crate::data::open::{check_scheme, open, wrong};
 use crate::{Channel, Job, Sharing};
@@ -108,7 +109,7 @@ impl Samples {
 /// Splits a URI into its bucket's place and the object's key.
 fn taken_apart(uri: &str) -> Result<(String, String), String> {
     let no_object = || format!("{uri:?} is no object's URI; s3://bucket/key is one");
-    if !Location::is_remote(uri) {
+    if !uri::is_remote(uri) {
         return Err(no_object());
     }
     let (scheme, rest) = uri.split_once("://").ok_or_else(no_object)?;

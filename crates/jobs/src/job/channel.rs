@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use stokehold_objects::Location;
+use stokehold_base::uri;
 
 /// How a channel's data comes to the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -288,7 +288,7 @@ impl Channel {
                 "the objects of an augmented manifest are not unpacked; leave compression out".to_owned(),
             );
         }
-        if self.kind == Kind::Mount && (self.mode() != Mode::Dir || Location::is_remote(&self.uri)) {
+        if self.kind == Kind::Mount && (self.mode() != Mode::Dir || uri::is_remote(&self.uri)) {
             return Some(format!(
                 "kind=Mount is a file system that is mounted on this machine, and is used as it is; leave mode out, and \
                  write its path in place of {}",
@@ -296,7 +296,7 @@ impl Channel {
             ));
         }
         if self.mode() == Mode::Dir {
-            if Location::is_remote(&self.uri) {
+            if uri::is_remote(&self.uri) {
                 return Some(format!(
                     "mode=Dir wants a folder of this machine, and not {}",
                     self.uri
@@ -316,7 +316,7 @@ impl Channel {
 
     /// The mode, with the default filled in.
     pub fn mode(&self) -> Mode {
-        self.mode.unwrap_or(match Location::is_remote(&self.uri) {
+        self.mode.unwrap_or(match uri::is_remote(&self.uri) {
             true => Mode::File,
             false => Mode::Dir,
         })

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise};
 use serde_json::Value;
 use stokehold_base::regular;
+use stokehold_base::uri;
 use stokehold_jobs::mounted_at;
-use stokehold_objects::{Bucket, Location};
+use stokehold_objects::Bucket;
 use stokehold_storage::{Images, Source};
 
 use super::Way;
@@ -38,7 +39,7 @@ impl Place {
     /// # Errors
     /// There are no images, or they cannot be listed.
     pub fn look(uri: &str, max_images: usize) -> Result<Self, Box<dyn Error>> {
-        let is_remote = Location::is_remote(uri);
+        let is_remote = uri::is_remote(uri);
         let mut images = Images::unlabelled(uri)?;
         let is_shards = matches!(images, Images::Shards(_));
         let sizes = |images: &Images| {
@@ -88,7 +89,7 @@ impl Place {
 
     /// The ways to read it.
     pub fn ways(&self) -> &'static [Way] {
-        match (Location::is_remote(&self.uri), self.is_shards) {
+        match (uri::is_remote(&self.uri), self.is_shards) {
             (true, false) => &Way::OF_FILES,
             (true, true) => &Way::OF_SHARDS,
             (false, _) => &[Way::Dir],
