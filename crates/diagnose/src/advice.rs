@@ -128,7 +128,7 @@ use stokehold_profile::workload::{Alternative, Change, Workload};
 
 pub use machines::{Machines, OnMachine, machines};
 use model::{Setting, WORTH_AT_WORST, fitted, fitted_by};
-pub use model::{beside_others, fit, misfit};
+pub use model::{beside_others, fit, misfit, without_others};
 pub use prices::{Gpu, MachinePrice, Prices, StoragePrice, amount};
 pub use verdict::verdict;
 
@@ -479,7 +479,7 @@ fn title(change: &Change, workload: &Workload) -> String {
         Change::Precision { .. } => format!("{change} instead of f32"),
         Change::Shards => "prepared shards instead of single files".to_owned(),
         Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
-        Change::FastImages => format!("{change}, of the same pixels"),
+        Change::FastImages => format!("{change} (the same pixels)"),
         Change::PersistentWorkers => "persistent workers instead of new ones in every epoch".to_owned(),
         Change::PinnedMemory | Change::Prefetch { .. } => change.to_string(),
         Change::BytesToDevice => format!("{change} instead of before"),
@@ -680,7 +680,27 @@ mod tests {
             "{}",
             fast.why
         );
-        assert_eq!(fast.title, "fast images, of the same pixels");
+        assert_eq!(fast.title, "fast images (the same pixels)");
+    }
+
+    /// Two cores load 1000 images of 10 ms in 5 s, and in 10 s where another program has one of them.
+    #[test]
+    fn a_script_is_told_what_it_would_take_without_other_programs() {
+        let mut run = Workload {
+            script: Some(ScriptLoader::default()),
+            device: "cuda".to_owned(),
+            num_workers: 2,
+            trainer_ceiling: Some(1e4),
+            trainer_cpu_seconds: Some(1e-5),
+            read_wait_seconds: Some(0.0),
+            seconds_per_epoch: Some(10.1),
+            others_cores: Some(1.0),
+            ..workload()
+        };
+        let seconds = without_others(&run).unwrap();
+        assert!((4.8..5.4).contains(&seconds), "{seconds}");
+        run.others_cores = Some(0.1);
+        assert_eq!(without_others(&run), None);
     }
 
     fn of<'a>(advice: &'a [Advice], change: &Change) -> &'a Advice {

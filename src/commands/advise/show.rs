@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 use stokehold_base::words::plural;
-use stokehold_diagnose::advice::{Advice, amount, beside_others, fit};
+use stokehold_diagnose::advice::{Advice, amount, beside_others, fit, without_others};
 
 use super::Advised;
 use super::script::Trials;
@@ -132,8 +132,11 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
                 Some(_) => ", and those of numbers of workers far from the run's by less",
                 None => "",
             },
-            match workload.others().filter(|_| workload.script.is_some()) {
-                Some(others) => format!(" In this run {others}; the predictions hold while they do."),
+            match workload.others().zip(without_others(workload)) {
+                Some((others, seconds)) => format!(
+                    " In this run {others}; the predictions hold while they do. Without them an epoch as it is would take \
+                     {seconds:.2} s."
+                ),
                 None => String::new(),
             }
         );
