@@ -743,6 +743,8 @@ def test_tensors_are_torchvisions() -> None:
         "blurred": T.Compose([T.RandomRotation(20), T.GaussianBlur(5), T.RandomPerspective(), *end]),
         "v2": v2.Compose([v2.RandomResizedCrop(64), v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]),
         "v2 first": v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64, antialias=True), v2.ToDtype(torch.float32, scale=True)]),
+        "tensors": T.Compose([*crop, T.ToTensor(), T.Normalize(torch.tensor(mean), torch.tensor(std))]),
+        "tensors of doubles": T.Compose([*crop, T.ToTensor(), T.Normalize(torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64))]),
         "inplace": T.Compose([T.Resize((32, 48)), T.ToTensor(), T.Normalize(mean, std, inplace=True)]),
         "numbers": lambda image: [F.to_tensor(image), F.normalize(F.to_tensor(image), 0.5, 0.5), F.normalize(F.to_tensor(image), [0.5], [0.25])],
         "no division": lambda image: F.normalize(F.to_tensor(image), [0.5] * 3, [0.0, 1.0, 1.0]),

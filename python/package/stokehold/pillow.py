@@ -830,6 +830,12 @@ def _watch_torchvision() -> None:
             img = transform(img)
         return img
 
+    def listed(numbers: Any) -> Any:
+        """The numbers of a tensor, as timm's transforms have them."""
+        if type(numbers) is not torch.Tensor or not numbers.is_cpu or numbers.dim() != 1 or numbers.requires_grad:
+            return numbers
+        return numbers.tolist() if numbers.dtype in (torch.float32, torch.float64) else numbers
+
     def fused(image: Any, second: Any) -> Any:
         """What ToTensor and a Normalize make of an image; None where they have to do it."""
         if type(second) is not Normalize or second.inplace or second._forward_hooks or second._forward_pre_hooks or any_hook():
@@ -837,7 +843,7 @@ def _watch_torchvision() -> None:
         if functional.to_tensor is not tensor_of or functional.normalize is not normalize or ToTensor.__call__ is not converted:
             # The script has its own.
             return None
-        normalization = _normalization(second.mean, second.std)
+        normalization = _normalization(listed(second.mean), listed(second.std))
         return None if normalization is None else floats_of(image, normalization)
 
     def hued(img: Any, hue_factor: Any) -> Any:
