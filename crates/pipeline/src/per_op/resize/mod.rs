@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod weights;
 
 pub use weights::Filter;
@@ -332,30 +334,37 @@ fn to_byte(sum: i32) -> u8 {
 /// Half of a weight's unit: sums are rounded.
 const HALF: i32 = 1 << (PRECISION - 1);
 
-fn has_avx2() -> bool {
+/// Whether the processor has what the kernels need: AVX2 or NEON.
+fn has_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2");
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("neon");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     false
 }
 
 /// Resizes along rows. The columns of `from` begin with column `left` of those that the weights count.
 fn across(from: Rows<'_>, height: usize, left: u32, weights: &Weights, pixel: usize, out: &mut [u8]) {
     let row = weights.len() * pixel;
-    let wide = if has_avx2() && from.pixel != 1 {
+    let wide = if has_vectors() && from.pixel != 1 {
         wide_rows(from, height, left, weights)
     } else {
         0
     };
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if wide > 0 {
-        // SAFETY: the processor has AVX2, and `wide_rows` has found the rows whose vectors lie within `from`.
+        #[cfg(target_arch = "x86_64")]
+        use avx2 as kernel;
+        #[cfg(target_arch = "aarch64")]
+        use neon as kernel;
+        // SAFETY: `has_vectors`, and `wide_rows` has found the rows whose vectors lie within `from`.
         unsafe {
             match (from.pixel, pixel) {
-                (3, 3) => avx2::across::<3, 3>(from, wide, left, weights, out),
-                (3, 4) => avx2::across::<3, 4>(from, wide, left, weights, out),
-                (4, 3) => avx2::across::<4, 3>(from, wide, left, weights, out),
-                _ => avx2::across::<4, 4>(from, wide, left, weights, out),
+                (3, 3) => kernel::across::<3, 3>(from, wide, left, weights, out),
+                (3, 4) => kernel::across::<3, 4>(from, wide, left, weights, out),
+                (4, 3) => kernel::across::<4, 3>(from, wide, left, weights, out),
+                _ => kernel::across::<4, 4>(from, wide, left, weights, out),
             }
         }
     }
@@ -412,10 +421,17 @@ fn down(from: Rows<'_>, row: usize, weights: &Weights, top: u32, out: &mut [u8])
         let lines =
             &lines[..own.len().saturating_sub(1) * from.stride + if own.is_empty() { 0 } else { row }];
         let mut done = 0;
-        #[cfg(target_arch = "x86_64")]
-        if has_avx2() {
-            // SAFETY: the processor has AVX2, and `lines` holds a row of `row` bytes for every weight.
-            done = unsafe { avx2::down(lines, from.stride, weights, at, out) };
+        if has_vectors() {
+            // SAFETY: `has_vectors`, and `lines` holds a row of `row` bytes for every weight.
+            #[cfg(target_arch = "x86_64")]
+            unsafe {
+                done = avx2::down(lines, from.stride, weights, at, out);
+            }
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            unsafe {
+                done = neon::down(lines, from.stride, own, out);
+            }
         }
         for x in done..row {
             let sum = own.iter().enumerate().fold(HALF, |sum, (tap, weight)| {

@@ -82,8 +82,10 @@ pub(crate) struct Weights {
     taps: usize,
     values: Vec<i32>,
     /// `weight >> 12` of an even tap and, in the upper half, of the odd one after it.
+    #[cfg(target_arch = "x86_64")]
     pub high: Vec<i32>,
     /// The lower twelve bits likewise.
+    #[cfg(target_arch = "x86_64")]
     pub low: Vec<i32>,
 }
 
@@ -107,7 +109,6 @@ impl Weights {
         let mut starts = Vec::with_capacity(places.len());
         let mut counts = Vec::with_capacity(places.len());
         let mut values = zeros(places.len() * taps)?;
-        let (mut high, mut low) = (zeros(values.len() / 2)?, zeros(values.len() / 2)?);
         let mut exact = vec![0f64; most];
         let inverse = 1.0 / stretch;
         for (place, values) in places.zip(values.chunks_exact_mut(taps)) {
@@ -130,19 +131,15 @@ impl Weights {
             starts.push(first as u32);
             counts.push(exact.len() as u32);
         }
-        let pairs = values.as_chunks::<2>().0.iter();
-        let part = |two: [i32; 2]| (two[0] & 0xFFFF) | (two[1] << 16);
-        for (two, (high, low)) in pairs.zip(high.iter_mut().zip(&mut low)) {
-            *high = part(two.map(|weight| weight >> 12));
-            *low = part(two.map(|weight| weight & 0xFFF));
-        }
         Ok(Weights {
             starts,
             counts,
             taps,
+            #[cfg(target_arch = "x86_64")]
+            high: pairs_of(&values, |weight| weight >> 12)?,
+            #[cfg(target_arch = "x86_64")]
+            low: pairs_of(&values, |weight| weight & 0xFFF)?,
             values,
-            high,
-            low,
         })
     }
 
@@ -156,7 +153,15 @@ impl Weights {
         &self.values[at * self.taps..][..self.counts[at] as usize]
     }
 
+    /// The weights of a place in fours, with zeros at the end; at least one four.
+    #[cfg(target_arch = "aarch64")]
+    pub fn fours(&self, at: usize) -> &[[i32; 4]] {
+        let groups = self.counts[at].div_ceil(4).max(1) as usize;
+        &self.values[at * self.taps..][..self.taps].as_chunks::<4>().0[..groups]
+    }
+
     /// The pairs of a place, in `high` and `low`.
+    #[cfg(target_arch = "x86_64")]
     pub fn pairs(&self, at: usize) -> Range<usize> {
         let pairs = self.taps / 2;
         at * pairs..(at + 1) * pairs
@@ -172,6 +177,16 @@ impl Weights {
         let first = self.starts.iter().copied().min().unwrap_or(0);
         (first, ends.max().unwrap_or(0).max(first + 1))
     }
+}
+
+/// A part of each weight, two in 32 bits.
+#[cfg(target_arch = "x86_64")]
+fn pairs_of(weights: &[i32], part: impl Fn(i32) -> i32) -> Result<Vec<i32>, TryReserveError> {
+    let mut pairs = zeros(weights.len() / 2)?;
+    for (pair, two) in pairs.iter_mut().zip(weights.as_chunks::<2>().0) {
+        *pair = (part(two[0]) & 0xFFFF) | (part(two[1]) << 16);
+    }
+    Ok(pairs)
 }
 
 fn zeros(count: usize) -> Result<Vec<i32>, TryReserveError> {
