@@ -22,7 +22,7 @@ fuzz_target!(|input: (&[u8], Vec<(u8, i16, i16, u8, u8)>)| {
         let op = match kind % 3 {
             0 => {
                 (width, height) = (u32::from(w) + 1, u32::from(h) + 1);
-                Op::Crop { x: x.into(), y: y.into() }
+                Op::Crop { x: x.into(), y: y.into(), fill: [kind, w, h] }
             }
             1 => {
                 let area = [0.0, 0.0, width as f32, height as f32];

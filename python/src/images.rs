@@ -34,7 +34,7 @@ fn refused(why: impl std::fmt::Display) -> PyErr {
 ///
 /// | kind | parameters |
 /// |---|---|
-/// | 1, a crop | left, upper |
+/// | 1, a crop | left, upper, red, green, blue |
 /// | 2, a resize | filter, left, upper, right, lower |
 /// | 3, a transposition | method |
 /// | 4, a step | code, value |
@@ -44,8 +44,8 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
     let mut rest = numbers;
     while let Some((&kind, after)) = rest.split_first() {
         let count = match kind as u8 {
-            1 | 4 => 2,
-            2 => 5,
+            1 | 2 => 5,
+            4 => 2,
             3 => 1,
             5 => 10,
             _ => return None,
@@ -55,9 +55,10 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
         rest = after;
         let (width, height) = (*width as u32, *height as u32);
         let op = match (kind as u8, parameters) {
-            (1, &[x, y]) => Op::Crop {
+            (1, &[x, y, red, green, blue]) => Op::Crop {
                 x: x as i64,
                 y: y as i64,
+                fill: [red, green, blue].map(|level| level as u8),
             },
             (2, &[filter, left, upper, right, lower]) => {
                 let area = [left, upper, right, lower].map(|edge| edge as f32);
@@ -68,6 +69,7 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
                     true => Op::Crop {
                         x: left as i64,
                         y: upper as i64,
+                        fill: [0; 3],
                     },
                     false => Op::Resize {
                         filter: Filter::try_from(filter as u8).ok()?,

@@ -91,7 +91,7 @@ def drawn_chain(draws: random.Random, width: int, height: int) -> list[tuple[str
     """Operations that scripts use, with boxes inside and outside."""
     chain: list[tuple[str, tuple[Any, ...]]] = []
     for _ in range(draws.randint(0, 5)):
-        kind = draws.choice(("crop", "crop", "resize", "resize", "transpose", "copy", "enhance", "operation", "rotate", "transform"))
+        kind = draws.choice(("crop", "crop", "resize", "resize", "transpose", "copy", "enhance", "operation", "border", "rotate", "transform"))
         if kind == "crop":
             x0, y0 = draws.randint(-20, width), draws.randint(-20, height)
             box: tuple[Any, ...] = (x0, y0, x0 + draws.randint(1, width + 20), y0 + draws.randint(1, height + 20))
@@ -119,6 +119,28 @@ def drawn_chain(draws: random.Random, width: int, height: int) -> list[tuple[str
             name = draws.choice(("posterize", "solarize", "equalize", "autocontrast", "invert"))
             values = {"posterize": (draws.randint(1, 8),), "solarize": (draws.randint(0, 256),)}
             chain.append((kind, (name, *values.get(name, ()))))
+        elif kind == "border":
+            fill: Any = draws.choice((0, 77, "red", (9, 80, 250), (1, 2, 3, 4), None))
+            if draws.random() < 0.5:
+                border: Any = draws.choice((draws.randint(0, 30), (3, 9), tuple(draws.randint(-9, 40) for _ in range(4))))
+                left, top, right, bottom = (border,) * 4 if isinstance(border, int) else border if len(border) == 4 else border * 2
+                if width + left + right < 1 or height + top + bottom < 1:
+                    continue
+                width, height = width + left + right, height + top + bottom
+                chain.append(("operation", ("expand", border, fill or 0)))
+            else:
+                name = draws.choice(("pad", "contain", "fit"))
+                size = draws.randint(1, 150), draws.randint(1, 150)
+                chain.append(("operation", (name, size, draws.randrange(6), *((fill, (draws.random(), draws.random())) if name == "pad" else ()))))
+                if name == "contain":
+                    # A side may be rounded to 0.
+                    ratio = min(size[0] / width, size[1] / height)
+                    if ratio * min(width, height) < 2:
+                        chain.pop()
+                        continue
+                    with Image.new("1", (width, height)) as same:
+                        size = ImageOps.contain(same, size).size
+                width, height = size
         elif kind == "rotate":
             fill = draws.choice((None, (9, 80, 250)))
             chain.append((kind, (draws.choice((0, 90, 180, draws.uniform(-400, 400))), draws.choice((0, 2, 3)), False, None, None, fill)))
@@ -178,6 +200,18 @@ def test_a_chain_gives_pillows_pixels(kind: int) -> None:
         expected, seen = both(run)
         assert expected == seen, chain
     assert remembered > 20
+
+
+def test_borders_are_remembered() -> None:
+    for image in (Image.open(io.BytesIO(PHOTO)), rgb(), rgb().resize((40, 30))):
+        assert [type(one).__name__ for one in (ImageOps.expand(image, 3, "red"), ImageOps.pad(image, (64, 64)))] == ["_Remembered"] * 2
+    wrong: list[Callable[[], Any]] = [
+        lambda: ImageOps.expand(rgb(), -99), lambda: ImageOps.expand(rgb(), 2, "no colour"), lambda: ImageOps.expand(rgb(), (1, 2, 3)), lambda: ImageOps.expand(rgb(), 1.5),  # type: ignore[arg-type]
+        lambda: ImageOps.pad(rgb(), (0, 9)), lambda: ImageOps.pad(rgb(), [64, 64]), lambda: ImageOps.pad(rgb(), (64, 32), centering=None), lambda: ImageOps.pad(rgb(), (64, 32), 99),  # type: ignore[arg-type]
+    ]  # fmt: skip
+    for function in wrong:
+        expected, seen = both(function)
+        assert expected == seen
 
 
 def test_one_image_has_many_views() -> None:
@@ -737,6 +771,8 @@ def test_tensors_are_torchvisions() -> None:
         "crop": T.Compose([*crop, *end]),
         "middle": T.Compose([T.Resize(70), T.CenterCrop(64), *end]),
         "jitter": T.Compose([*crop, T.ColorJitter(0.8, 0.8, 0.8, 0.2), T.RandomGrayscale(0.5), *end]),
+        "padded": T.Compose([T.Pad((3, 5)), T.RandomCrop(64, padding=4, fill=(1, 2, 3)), T.ToTensor()]),
+        "padded by v2": v2.Compose([v2.RandomCrop(150, pad_if_needed=True), v2.RandomZoomOut((9, 8, 7)), v2.PILToTensor()]),
         "rand": T.Compose([*crop, T.RandAugment(), *end]),
         "trivial": T.Compose([*crop, T.TrivialAugmentWide(), T.PILToTensor()]),
         "auto": T.Compose([*crop, T.AutoAugment(), T.ToTensor(), T.RandomErasing(0.5)]),

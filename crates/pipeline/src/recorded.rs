@@ -42,12 +42,14 @@ pub const MOST_OPERATIONS: usize = 128;
 /// One operation of Pillow's.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// A rectangle that begins at this place; what lies outside of the image is black.
+    /// A rectangle that begins at this place.
     Crop {
         /// Its left edge.
         x: i64,
         /// Its upper edge.
         y: i64,
+        /// What shows where the image does not reach.
+        fill: [u8; 3],
     },
     /// The part left, upper, right, lower, which lies within the image, in another size.
     Resize {
@@ -611,7 +613,7 @@ impl Walk<'_> {
     ) -> Result<Pixels<'s>, Error> {
         match n.checked_sub(1).map(|last| (last, &self.ops[last].op)) {
             None => self.decoded(decoder, scratch, rect, pixel),
-            Some((last, &Op::Crop { x, y })) if self.inside(last, x, y, rect) => {
+            Some((last, &Op::Crop { x, y, .. })) if self.inside(last, x, y, rect) => {
                 let within = Region {
                     x: (x + i64::from(rect.x)) as u32,
                     y: (y + i64::from(rect.y)) as u32,
@@ -695,13 +697,13 @@ impl Walk<'_> {
         let (width, height) = self.source.size(&self.ops[..last]);
         let made = &self.ops[last];
         match &made.op {
-            Op::Crop { x, y } => {
+            Op::Crop { x, y, fill } => {
                 let (left, top) = (x + i64::from(rect.x), y + i64::from(rect.y));
                 let (x0, x1) = (left.max(0), (left + i64::from(rect.width)).min(i64::from(width)));
                 let (y0, y1) = (top.max(0), (top + i64::from(rect.height)).min(i64::from(height)));
                 let (wide, high) = ((x1 - x0).max(0) as u32, (y1 - y0).max(0) as u32);
                 if (wide, high) != (rect.width, rect.height) {
-                    out.fill(0);
+                    paint(out, pixel, *fill);
                 }
                 if wide == 0 || high == 0 {
                     return Ok(());
@@ -819,6 +821,15 @@ fn full(width: u32, height: u32) -> Region {
         y: 0,
         width,
         height,
+    }
+}
+
+/// Gives all pixels one colour.
+fn paint(out: &mut [u8], pixel: usize, [r, g, b]: [u8; 3]) {
+    match pixel {
+        1 => out.fill(r),
+        3 => out.as_chunks_mut().0.fill([r, g, b]),
+        _ => out.as_chunks_mut().0.fill([r, g, b, 0]),
     }
 }
 

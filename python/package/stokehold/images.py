@@ -234,7 +234,7 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
     if region is not None:
         left, upper, right, lower = _checked(region, width, height, name)
         width, height = right - left, lower - upper
-        ops += (_CROP, left, upper, width, height)
+        ops += (_CROP, left, upper, 0, 0, 0, width, height)
     if size is not None and tuple(size) != (width, height):
         ops += (_RESIZE, _FILTERS.index(resample), 0, 0, width, height, *size)
         width, height = (int(side) for side in size)

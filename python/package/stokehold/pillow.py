@@ -3,8 +3,8 @@
     import stokehold.pillow
 
 From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert("RGB")`, `crop`, `resize`,
-`transpose`, what Pillow makes of these (`thumbnail`, `ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right angles), and
-changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
+`transpose`, what Pillow makes of these (`thumbnail`, `ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right angles),
+borders (`ImageOps.expand`, `ImageOps.pad`), and changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
 counts and performs the rest. The object then **becomes a plain Pillow image for good**, so nothing of this module is involved in
 what comes after.
 
@@ -42,6 +42,8 @@ __all__ = ["counts", "install", "is_installed", "uninstall"]
 
 #: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
 _CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE = 1, 2, 3, 4, 5
+#: Their parameters.
+_PARAMETERS = {_CROP: 5, _RESIZE: 5, _TRANSPOSE: 1, _STEP: 2, _AFFINE: 10}
 #: Changes of colours.
 _BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALIZE, _AUTOCONTRAST, _INVERT, _GRAY = range(11)
 
@@ -156,23 +158,31 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
         return image.copy()
     at = 0
     while at < len(ops):
-        kind = ops[at]
-        if kind == _CROP:
-            x, y, width, height = (int(number) for number in ops[at + 1 : at + 5])
-            image, at = image.crop((x, y, x + width, y + height)), at + 5
-        elif kind == _RESIZE:
-            resample, *box = ops[at + 1 : at + 6]
-            size = int(ops[at + 6]), int(ops[at + 7])
-            image, at = image.resize(size, int(resample), tuple(box)), at + 8
-        elif kind == _TRANSPOSE:
-            image, at = image.transpose(int(ops[at + 1])), at + 4
-        elif kind == _STEP:
-            image, at = _step(image, int(ops[at + 1]), ops[at + 2]), at + 5
-        else:
-            fill = tuple(int(level) for level in ops[at + 8 : at + 11])
-            size = int(ops[at + 11]), int(ops[at + 12])
-            image, at = image.transform(size, 0, ops[at + 2 : at + 8], int(ops[at + 1]), fillcolor=fill), at + 13
+        kind = int(ops[at])
+        end = at + 1 + _PARAMETERS[kind]
+        image = _performed(image, kind, ops[at + 1 : end], (int(ops[end]), int(ops[end + 1])))
+        at = end + 2
     return image
+
+
+def _performed(image: Any, kind: int, parameters: tuple[float, ...], size: tuple[int, int]) -> Any:
+    """An operation, as Pillow performs it."""
+    first = int(parameters[0])
+    if kind == _CROP:
+        x, y, *fill = (int(number) for number in parameters)
+        if not any(fill):
+            return image.crop((x, y, x + size[0], y + size[1]))
+        bordered = Image.new("RGB", size, tuple(fill))
+        bordered.paste(image, (-x, -y))
+        return bordered
+    if kind == _RESIZE:
+        return image.resize(size, first, parameters[1:])
+    if kind == _TRANSPOSE:
+        return image.transpose(first)
+    if kind == _STEP:
+        return _step(image, first, parameters[1])
+    fill = [int(level) for level in parameters[7:]]
+    return image.transform(size, 0, parameters[1:7], first, fillcolor=tuple(fill))
 
 
 def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pillow: Callable[[Any], Any], same: Callable[[Any, Any], bool]) -> Any:
@@ -445,7 +455,7 @@ class _Remembering:
             return _Plain.crop(self, box)
         Image._decompression_bomb_check((width, height))
         source, ops = begun
-        return _remember(source, (*ops, _CROP, x0, y0, width, height), (width, height), self.info)
+        return _remember(source, (*ops, _CROP, x0, y0, 0, 0, 0, width, height), (width, height), self.info)
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         wide, high = self._size
@@ -699,6 +709,55 @@ def _watch_colors() -> None:
     _replace(ImageOps, "solarize", solarized)
 
 
+def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> Any:
+    """An image of one colour and this size with another one pasted at (x, y), remembered; None where Pillow has to make it."""
+    if type(image) is not _Remembered and type(image) is not _Opened or "transparency" in image.info:
+        return None
+    if width <= 0 or height <= 0 or width * height > _PIXELS_MOST or max(abs(x), abs(y)) > 1 << 24:
+        return None
+    begun = _begin(image)
+    if begun is None:
+        return None
+    try:
+        color: Any = Image.new("RGB", (1, 1), fill).getpixel((0, 0))
+    except Exception:
+        return None
+    source, ops = begun
+    return _remember(source, (*ops, _CROP, -x, -y, *color, width, height), (width, height), {})
+
+
+def _watch_borders() -> None:
+    """Has borders of one colour be remembered; torchvision pads with them, too."""
+    expand, pad = ImageOps.expand, ImageOps.pad
+
+    def expanded(image: Any, border: Any = 0, fill: Any = 0) -> Any:
+        sides = (border,) * 4 if type(border) is int else border
+        made = None
+        if type(sides) is tuple and len(sides) in (2, 4) and all(type(side) is int for side in sides):
+            left, top, right, bottom = sides if len(sides) == 4 else sides * 2
+            width, height = image.size
+            made = _placed(image, left, top, left + width + right, top + height + bottom, fill)
+        return expand(image, border, fill) if made is None else made
+
+    def padded(image: Any, size: Any, method: Any = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
+        made = None
+        if type(image) in (_Remembered, _Opened) and type(size) is tuple and _state.resizes:
+            # Pillow, too, begins with this.
+            resized = ImageOps.contain(image, size, method)
+            if resized.size == size:
+                return resized
+            try:
+                across, down = (round((size[axis] - resized.size[axis]) * max(0, min(centering[axis], 1))) for axis in range(2))
+                x, y = (across, 0) if resized.size[0] != size[0] else (0, down)
+                made = _placed(resized, x, y, *size, color)
+            except Exception:
+                pass
+        return pad(image, size, method, color, centering) if made is None else made
+
+    _replace(ImageOps, "expand", expanded)
+    _replace(ImageOps, "pad", padded)
+
+
 def _watch_enhancer(kind: Any, code: int) -> None:
     begin, enhance = kind.__init__, kind.enhance
 
@@ -947,6 +1006,7 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
     _state.clear()
     _state.factory = factory
     Image.register_open("JPEG", _open, accept)
+    _watch_borders()
     if _state.colors:
         _watch_colors()
     if "torchvision.transforms.functional" in sys.modules:
@@ -1034,7 +1094,7 @@ def _differences() -> str:
     def same(*ops: float) -> bool:
         return bool(source.rgb(ops, _LARGER_FIRST) == _by_pillow(source, ops).tobytes())
 
-    moves = [(_CROP, -5, 7, 40, 50), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
+    moves = [(_CROP, -5, 7, 0, 0, 0, 40, 50), (_CROP, 3, -2, 200, 30, 4, 80, 20), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
     if not all(same(*move) for move in moves):
         return "it crops or turns otherwise"
     shapes = [(0, 0, wide, high, 33, 20), (0, 0, wide, high, 90, 101), (10.25, 3.5, 60.125, 41, 64, 5), (20, 0, 30, high, 10, 9)]

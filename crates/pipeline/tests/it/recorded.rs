@@ -23,8 +23,18 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
 /// What an operation asks for, before the image's size is known.
 #[derive(Debug, Clone)]
 enum Asked {
-    Crop { x: i64, y: i64, width: u32, height: u32 },
-    Resize { width: u32, height: u32, bicubic: bool },
+    Crop {
+        x: i64,
+        y: i64,
+        width: u32,
+        height: u32,
+        fill: [u8; 3],
+    },
+    Resize {
+        width: u32,
+        height: u32,
+        bicubic: bool,
+    },
     Transpose(u8),
     Step(Step),
 }
@@ -41,8 +51,8 @@ fn asked() -> impl Strategy<Value = Asked> {
         Step::Grayscale,
     ]);
     prop_oneof![
-        3 => (-9i64..40, -9i64..40, 1u32..50, 1u32..50)
-            .prop_map(|(x, y, width, height)| Asked::Crop { x, y, width, height }),
+        3 => (-9i64..40, -9i64..40, 1u32..50, 1u32..50, any::<[u8; 3]>())
+            .prop_map(|(x, y, width, height, fill)| Asked::Crop { x, y, width, height, fill }),
         3 => (1u32..60, 1u32..60, any::<bool>())
             .prop_map(|(width, height, bicubic)| Asked::Resize { width, height, bicubic }),
         2 => (0u8..7).prop_map(Asked::Transpose),
@@ -60,14 +70,15 @@ fn perform_on(image: &RgbImage, step: &Step) -> RgbImage {
 
 /// The operation on all pixels.
 fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
-    let pixel = |x: i64, y: i64| -> [u8; 3] {
+    let pixel_or = |fill: [u8; 3], x: i64, y: i64| -> [u8; 3] {
         let inside = (0..i64::from(image.width)).contains(&x) && (0..i64::from(image.height)).contains(&y);
         if !inside {
-            return [0; 3];
+            return fill;
         }
         let at = 3 * (y * i64::from(image.width) + x) as usize;
         image.data[at..at + 3].try_into().unwrap()
     };
+    let pixel = |x: i64, y: i64| pixel_or([0; 3], x, y);
     let build = |width: u32, height: u32, of: &dyn Fn(i64, i64) -> [u8; 3]| {
         let places = (0..i64::from(height)).flat_map(|y| (0..i64::from(width)).map(move |x| (x, y)));
         let data = places.flat_map(|(x, y)| of(x, y)).collect();
@@ -75,7 +86,13 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
     };
     let (w, h) = (i64::from(image.width), i64::from(image.height));
     match *op {
-        Asked::Crop { x, y, width, height } => build(width, height, &|u, v| pixel(x + u, y + v)),
+        Asked::Crop {
+            x,
+            y,
+            width,
+            height,
+            fill,
+        } => build(width, height, &|u, v| pixel_or(fill, x + u, y + v)),
         Asked::Resize {
             width,
             height,
@@ -110,7 +127,7 @@ proptest! {
         for one in &ops {
             expected = whole(&expected, one);
             let (op, of) = match *one {
-                Asked::Crop { x, y, width, height } => (Op::Crop { x, y }, (width, height)),
+                Asked::Crop { x, y, width, height, fill } => (Op::Crop { x, y, fill }, (width, height)),
                 Asked::Resize { width, height, bicubic } => {
                     let filter = if bicubic { Filter::Bicubic } else { Filter::Bilinear };
                     (Op::Resize { filter, area: [0.0, 0.0, size.0 as f32, size.1 as f32] }, (width, height))
