@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
-use stokehold_jpeg::{Header, Layout, Scale};
+use stokehold_jpeg::{Header, Layout, Region, Scale};
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
 use stokehold_pipeline::op::Interpolation;
@@ -39,6 +39,7 @@ fn refused(why: impl std::fmt::Display) -> PyErr {
 /// | 3, a transposition | method |
 /// | 4, a step | code, value |
 /// | 5, an affine transform | filter, the six numbers of its map, red, green, blue |
+/// | 6, a reduction | pixels of a block across and down, left, upper, right, lower |
 fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
     let mut ops = Vec::new();
     let mut rest = numbers;
@@ -48,6 +49,7 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
             4 => 2,
             3 => 1,
             5 => 10,
+            6 => 6,
             _ => return None,
         };
         let (parameters, after) = after.split_at_checked(count)?;
@@ -78,6 +80,15 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
                 }
             }
             (3, &[method]) => Op::Transpose(method as u8),
+            (6, &[across, down, left, upper, right, lower]) => Op::Reduce {
+                factor: [across, down].map(|count| count as u32),
+                area: Region {
+                    x: left as u32,
+                    y: upper as u32,
+                    width: (right - left) as u32,
+                    height: (lower - upper) as u32,
+                },
+            },
             (5, &[filter, a, b, c, d, e, f, red, green, blue]) => Op::Affine {
                 map: [a, b, c, d, e, f],
                 interpolation: match filter as u8 {
@@ -155,9 +166,18 @@ fn operations(numbers: &[f64]) -> PyResult<Vec<Recorded>> {
 impl Jpeg {
     /// Refuses what is not decoded here, and a file whose end is missing.
     #[new]
-    fn new(py: Python<'_>, bytes: Py<PyBytes>) -> PyResult<Self> {
+    #[pyo3(signature = (bytes, scale=1))]
+    fn new(py: Python<'_>, bytes: Py<PyBytes>, scale: u32) -> PyResult<Self> {
         let source = Source::new(bytes.as_bytes(py)).map_err(refused)?;
+        let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
+        let source = source.drafted(scale);
         Ok(Self { bytes, source })
+    }
+
+    /// What its sides are divided by when it is decoded: 1, 2, 4 or 8.
+    #[getter]
+    fn scale(&self) -> u32 {
+        self.source.scale().factor()
     }
 
     /// Width, height, components in the file (1, 3 or 4) and the orientation that EXIF says (1 to 8).
@@ -264,10 +284,7 @@ impl Jpeg {
             "grey" => Layout::Grey,
             _ => return Err(refused("an unknown layout")),
         };
-        let scales = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth];
-        let Some(scale) = scales.into_iter().find(|known| known.factor() == scale) else {
-            return Err(refused("an unknown scale"));
-        };
+        let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
         let (width, height) = self.source.scaled_size(scale, turn);
         let bytes = width as usize * height as usize * layout.bytes();
         // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.

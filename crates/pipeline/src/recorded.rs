@@ -18,7 +18,7 @@ use stokehold_jpeg::{Coding, ColorModel, Decoder, Header, Layout, Leftover, Regi
 
 use crate::image::RgbImage;
 use crate::op::Interpolation;
-use crate::per_op::{self, Pointwise, Resize, Rows, Scratch};
+use crate::per_op::{self, Pointwise, Reduce, Resize, Rows, Scratch};
 pub use crate::per_op::{Filter, PassOrder};
 use crate::step::{Affine, Step};
 
@@ -58,6 +58,13 @@ pub enum Op {
         /// Edges in pixels.
         area: [f32; 4],
     },
+    /// `Image.reduce`: each block of a part becomes one pixel, the mean of its own.
+    Reduce {
+        /// Pixels of a block, across and down: at most 2^16.
+        factor: [u32; 2],
+        /// The part, which lies within the image.
+        area: Region,
+    },
     /// `Image.transpose` with this method, 0..=6.
     Transpose(u8),
     /// `Image.transform` by the map from places of the result to places of the image: x is `map[0] * x + map[1] * y + map[2]`,
@@ -89,6 +96,7 @@ pub struct Recorded {
 #[derive(Debug)]
 pub struct Source {
     header: Header,
+    scale: Scale,
     state: Mutex<State>,
 }
 
@@ -147,8 +155,21 @@ impl Source {
         }
         Ok(Source {
             header,
+            scale: Scale::Full,
             state: Mutex::default(),
         })
+    }
+
+    /// The same image, decoded at a scale: what Pillow makes of it after `draft`.
+    #[must_use]
+    pub fn drafted(mut self, scale: Scale) -> Source {
+        self.scale = scale;
+        self
+    }
+
+    /// The scale at which it is decoded.
+    pub fn scale(&self) -> Scale {
+        self.scale
     }
 
     /// The header.
@@ -160,8 +181,18 @@ impl Source {
     pub fn size(&self, ops: &[Recorded]) -> (u32, u32) {
         match ops.last() {
             Some(last) => (last.width, last.height),
-            None => (self.header.width, self.header.height),
+            None => self.scaled_size(self.scale, None),
         }
+    }
+
+    /// Whether every operation applies to what those before it make.
+    fn applies(&self, ops: &[Recorded]) -> bool {
+        ops.iter().enumerate().all(|(n, made)| match made.op {
+            Op::Reduce { factor, area } => {
+                Reduce { factor, area }.size(self.size(&ops[..n])) == Some((made.width, made.height))
+            }
+            _ => true,
+        })
     }
 
     /// Writes what the operations make of the image in RGB to `out`, row by row. `bytes` are those that [`new`](Self::new) was
@@ -189,14 +220,16 @@ impl Source {
         if ops.len() > MOST_OPERATIONS {
             return Err(Error::TooMany(ops.len()));
         }
+        if !self.applies(ops) {
+            return Err(stokehold_jpeg::Error::Unsupported("operations on such an image".into()).into());
+        }
         let whole = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.views += 1;
             if state.whole.is_none() && (state.views > 1 || VIEWS.load(Ordering::Relaxed) > KEPT_FROM) {
-                let pixels =
-                    performer
-                        .decoder
-                        .decode(bytes, self.header.full(), Scale::Full, Layout::Rgbx)?;
+                let pixels = performer
+                    .decoder
+                    .decode(bytes, self.header.full(), self.scale, Layout::Rgbx)?;
                 let mut whole = Vec::new();
                 whole.try_reserve_exact(pixels.data.len())?;
                 whole.extend_from_slice(pixels.data);
@@ -640,6 +673,16 @@ impl Walk<'_> {
         within(x, rect.x, rect.width, width) && within(y, rect.y, rect.height, height)
     }
 
+    /// The part of the file's image that becomes a rectangle when it is scaled.
+    fn unscaled(&self, rect: Region) -> Region {
+        let Header { width, height, .. } = self.source.header;
+        let factor = self.source.scale.factor();
+        let side =
+            |first: u32, count: u32, side: u32| (first * factor, (count * factor).min(side - first * factor));
+        let ((x, width), (y, height)) = (side(rect.x, rect.width, width), side(rect.y, rect.height, height));
+        Region { x, y, width, height }
+    }
+
     fn decoded<'s>(
         &'s self,
         decoder: &'s mut Decoder,
@@ -649,13 +692,13 @@ impl Walk<'_> {
     ) -> Result<Pixels<'s>, Error> {
         let Some(whole) = self.whole else {
             let layout = if pixel == 4 { Layout::Rgbx } else { Layout::Rgb };
-            let pixels = decoder.decode(self.bytes, rect, Scale::Full, layout)?;
+            let pixels = decoder.decode(self.bytes, self.unscaled(rect), self.source.scale, layout)?;
             return Ok(Pixels::Lent {
                 data: pixels.with_slack(),
                 stride: pixels.stride,
             });
         };
-        let stride = 4 * self.source.header.width as usize;
+        let stride = 4 * self.source.size(&[]).0 as usize;
         let data = &whole[rect.y as usize * stride + 4 * rect.x as usize..];
         if pixel == 4 {
             return Ok(Pixels::Lent { data, stride });
@@ -743,6 +786,14 @@ impl Walk<'_> {
                 let from = if plan.keeps_pixels() { pixel } else { 4 };
                 let pixels = self.pixels(decoder, scratch, last, needs, from)?;
                 plan.run(pixels.rows(needs.width, from), pixel, out, scratch)?;
+                pixels.give_to(scratch);
+                Ok(())
+            }
+            &Op::Reduce { factor, area } => {
+                let reduce = Reduce { factor, area };
+                let needs = reduce.needs(rect);
+                let pixels = self.pixels(decoder, scratch, last, needs, pixel)?;
+                reduce.run(pixels.rows(needs.width, pixel), (needs.width, needs.height), out)?;
                 pixels.give_to(scratch);
                 Ok(())
             }

@@ -2,8 +2,8 @@
 
     import stokehold.pillow
 
-From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert("RGB")`, `crop`, `resize`,
-`transpose`, what Pillow makes of these (`thumbnail`, `ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right angles),
+From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert("RGB")`, `draft`, `crop`,
+`resize`, `reduce`, `transpose`, what Pillow makes of these (`thumbnail`, `ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right angles),
 borders (`ImageOps.expand`, `ImageOps.pad`), and changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
 counts and performs the rest. The object then **becomes a plain Pillow image for good**, so nothing of this module is involved in
 what comes after.
@@ -41,9 +41,9 @@ from stokehold._stokehold import Jpeg
 __all__ = ["counts", "install", "is_installed", "uninstall"]
 
 #: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
-_CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE = 1, 2, 3, 4, 5
+_CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE, _REDUCE = 1, 2, 3, 4, 5, 6
 #: Their parameters.
-_PARAMETERS = {_CROP: 5, _RESIZE: 5, _TRANSPOSE: 1, _STEP: 2, _AFFINE: 10}
+_PARAMETERS = {_CROP: 5, _RESIZE: 5, _TRANSPOSE: 1, _STEP: 2, _AFFINE: 10, _REDUCE: 6}
 #: Changes of colours.
 _BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALIZE, _AUTOCONTRAST, _INVERT, _GRAY = range(11)
 
@@ -80,8 +80,10 @@ class _State:
         self.tested = False
         #: Whether resizes are Pillow's to the bit, so that they are remembered.
         self.resizes = True
-        #: Whether changes of colours and affine transforms are.
-        self.colors = self.transforms = True
+        #: Whether reductions, changes of colours and affine transforms are.
+        self.reductions = self.colors = self.transforms = True
+        #: Whether images are that are decoded at a scale.
+        self.drafts = True
         #: Every so many images one is compared with Pillow's; 0 for none.
         self.every = 0
         #: Functions and methods of others that were replaced: the owner, its attribute, what was there, or None, and what is.
@@ -144,18 +146,29 @@ def _step(image: Any, code: int, value: float) -> Any:
     return _functional_pil.adjust_hue(image, value) if code == _HUE else _functional_pil.to_grayscale(image, 3)
 
 
+def _plain_file(source: Jpeg) -> Any:
+    """Pillow's image of the file, which is decoded when it is wanted."""
+    image: Any = _PlainFile(io.BytesIO(source.data))
+    if source.scale > 1:
+        image.draft(image.mode, tuple(side // source.scale for side in image.size))
+    return image
+
+
 def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
     """What Pillow makes of it, or its exception."""
     damaged = _state.damaged
     known = damaged is not None and damaged[0] is source
     image: Any = damaged[2] if known and damaged is not None else None
     if image is None:
-        image = _PlainFile(io.BytesIO(source.data)).convert("RGB")
+        image = _plain_file(source).convert("RGB")
         if known and damaged is not None:
             # Several crops of an image are the rule.
             _state.damaged = (*damaged[:2], image)
-    if known and not ops:
-        return image.copy()
+    return image.copy() if known and not ops else _after(image, ops)
+
+
+def _after(image: Any, ops: tuple[float, ...]) -> Any:
+    """What Pillow makes of its image by these operations."""
     at = 0
     while at < len(ops):
         kind = int(ops[at])
@@ -177,6 +190,9 @@ def _performed(image: Any, kind: int, parameters: tuple[float, ...], size: tuple
         return bordered
     if kind == _RESIZE:
         return image.resize(size, first, parameters[1:])
+    if kind == _REDUCE:
+        across, down, *box = (int(number) for number in parameters)
+        return image.reduce((across, down), tuple(box))
     if kind == _TRANSPOSE:
         return image.transpose(first)
     if kind == _STEP:
@@ -372,7 +388,7 @@ def _load_opened(image: Any) -> None:
         pixels = _core(source, (), image._size)
     else:
         _fall_back(f'pixels of mode {image.mode} were wanted before convert("RGB")')
-        plain: Any = _PlainFile(io.BytesIO(source.data))
+        plain: Any = _plain_file(source)
         plain.load()
         pixels = plain.im
     with _lock:
@@ -386,10 +402,10 @@ def _read(image: Any) -> bool:
     """Reads the file where Pillow would decode it, if it is one that is understood, and closes it as Pillow does."""
     own = image.__dict__
     own["_tried"] = True
-    tile = image.tile
+    tile, config = image.tile, image.decoderconfig
     if (
         len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *image._size)
-        or image.decoderconfig or image.fp is None or own.get(_PIXELS) is not None
+        or config and not (_state.drafts and config in ((1, 0), (2, 0), (4, 0), (8, 0))) or image.fp is None or own.get(_PIXELS) is not None
         or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
     ):  # fmt: skip
         return False
@@ -398,9 +414,9 @@ def _read(image: Any) -> bool:
     try:
         place = file.tell()
         file.seek(0)
-        source = Jpeg(file.read())
-        width, height, components, _ = source.header
-        if (width, height) != image._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[image.mode]:
+        source = Jpeg(file.read(), config[0] if config else 1)
+        components = source.header[2]
+        if source.size(()) != image._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[image.mode]:
             raise ValueError("Pillow reads another header")
     except (ValueError, TypeError, MemoryError) as error:
         _fall_back(str(error))
@@ -424,6 +440,17 @@ def _read_tables(image: Any) -> None:
     while len(reader.fp.read(2)) == 2:
         JpegImagePlugin.DQT(reader, 0xFFDB)
     own.setdefault("quantization", reader.quantization)
+
+
+def _reduced(image: Any, size: tuple[int, int], kind: Any, area: Any, gap: float) -> tuple[Any, Any]:
+    """What Pillow resizes, and which part of it, where a resize may begin with a reduction."""
+    across, down = (int((area[2 + axis] - area[axis]) / size[axis] / gap) or 1 for axis in range(2))
+    if across == down == 1:
+        return image, area
+    box = image._get_safe_box(size, kind, area)
+    left, upper = box[:2]
+    edges = (area[0] - left) / across, (area[1] - upper) / down, (area[2] - left) / across, (area[3] - upper) / down
+    return image.reduce((across, down), box), edges
 
 
 class _Remembering:
@@ -465,7 +492,8 @@ class _Remembering:
             width, height = size
             fine = (
                 type(width) is int and type(height) is int and 0 < width < 1 << 20 and 0 < height < 1 << 20
-                and max(width * height, width * high, wide * height) <= _PIXELS_MOST and isinstance(kind, int) and kind in range(6) and reducing_gap is None and len(area) == 4
+                and max(width * height, width * high, wide * height) <= _PIXELS_MOST and isinstance(kind, int) and kind in range(6) and len(area) == 4
+                and (reducing_gap is None or type(reducing_gap) in (int, float) and 1 <= reducing_gap)
                 and 0 <= area[0] < area[2] <= wide and 0 <= area[1] < area[3] <= high
             )  # fmt: skip
             if fine and box is not None:
@@ -476,11 +504,32 @@ class _Remembering:
             fine = False
         if fine and (width, height) == self._size and type(area) is tuple and area == (0, 0, wide, high):
             return self.copy()
-        begun = _begin(self) if fine and _state.resizes else None
+        if fine and reducing_gap is not None and kind != 0 and _state.reductions:
+            image, area = _reduced(self, (width, height), kind, area, reducing_gap)
+            return image.resize((width, height), kind, area)
+        begun = _begin(self) if fine and _state.resizes and (reducing_gap is None or kind == 0) else None
         if begun is None:
             return _Plain.resize(self, size, resample, box, reducing_gap)
         source, ops = begun
         return _remember(source, (*ops, _RESIZE, int(kind), *map(float, area), width, height), (width, height), self.info)
+
+    def reduce(self: Any, factor: Any, box: Any = None) -> Any:
+        wide, high = self._size
+        try:
+            across, down = factor if type(factor) is tuple else (factor, factor)
+            left, upper, right, lower = (0, 0, wide, high) if box is None else box
+            fine = (
+                (box is None or type(box) is tuple) and all(type(number) is int for number in (across, down, left, upper, right, lower))
+                and across > 0 and down > 0 and 1 < across * down <= 1 << 16 and 0 <= left < right <= wide and 0 <= upper < lower <= high
+            )  # fmt: skip
+        except Exception:
+            fine = False
+        begun = _begin(self) if fine and _state.reductions else None
+        if begun is None:
+            return _Plain.reduce(self, factor, box)
+        size = -((left - right) // across), -((upper - lower) // down)
+        source, ops = begun
+        return _remember(source, (*ops, _REDUCE, across, down, left, upper, right, lower, *size), size, self.info)
 
     def transpose(self: Any, method: Any) -> Any:
         begun = _begin(self) if isinstance(method, int) and method in range(7) else None
@@ -605,13 +654,6 @@ class _Opened(_Remembering, _PlainFile):
             _become_plain(self)
             return self.load()
         return _Access(self)
-
-    def draft(self: Any, mode: Any, size: Any) -> Any:
-        own = self.__dict__
-        if "_source" not in own and "_tried" not in own:
-            own["_tried"] = True
-            _fall_back("draft, which thumbnail of an opened image calls, has Pillow decode at another scale")
-        return _PlainFile.draft(self, mode, size)
 
     def _take_class(self: Any, kind: Any) -> None:
         _load_opened(self)
@@ -1060,8 +1102,8 @@ def _probe() -> tuple[Jpeg, Any]:
 
 
 def _pattern(wide: int = 67, high: int = 45) -> Any:
-    pixels = bytes((x * 3 + y * 5 + c * 90 + x * y // 7) % 256 for y in range(high) for x in range(wide) for c in range(3))
-    return Image.frombytes("RGB", (wide, high), pixels)
+    levels = [x * 3 + y * 5 + x * y // 7 for y in range(high) for x in range(wide)]
+    return Image.frombytes("RGB", (wide, high), bytes([(level + c) & 255 for level in levels for c in (0, 90, 180)]))
 
 
 def _differences() -> str:
@@ -1087,25 +1129,30 @@ def _differences() -> str:
         if expected._new(core).tobytes() != expected.tobytes():
             return "it keeps pixels in another way"
         sources.append(source)
+        scales = [Jpeg(source.data, scale) for scale in (2, 4, 8)]
+        _state.drafts = _state.drafts and all(scaled.rgb((), _LARGER_FIRST) == _by_pillow(scaled, ()).tobytes() for scaled in scales)
         if _differs_in_its_header(file):
             _state.headers = False
     source = sources[0]
+    plain = _by_pillow(source, ())
 
     def same(*ops: float) -> bool:
-        return bool(source.rgb(ops, _LARGER_FIRST) == _by_pillow(source, ops).tobytes())
+        return bool(source.rgb(ops, _LARGER_FIRST) == _after(plain, ops).tobytes())
 
     moves = [(_CROP, -5, 7, 0, 0, 0, 40, 50), (_CROP, 3, -2, 200, 30, 4, 80, 20), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
     if not all(same(*move) for move in moves):
         return "it crops or turns otherwise"
     shapes = [(0, 0, wide, high, 33, 20), (0, 0, wide, high, 90, 101), (10.25, 3.5, 60.125, 41, 64, 5), (20, 0, 30, high, 10, 9)]
     _state.resizes = all(same(_RESIZE, kind, *shape) for kind in range(6) for shape in shapes)
+    blocks = [(2, 2), (3, 3), (4, 4), (5, 5), (1, 3), (7, 1), (6, 9)]
+    _state.reductions = all(same(_REDUCE, across, down, 5, 2, wide, high, -((5 - wide) // across), -((2 - high) // down)) for across, down in blocks)
     values: dict[int, tuple[float, ...]] = {_POSTERIZE: (1, 5), _SOLARIZE: (100.5,), _EQUALIZE: (0,), _AUTOCONTRAST: (0,), _INVERT: (0,)}
     values.update({code: (0, 0.4, 1, 1.7) for code in (_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS)})
     _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
     maps = [(1, 0, -3.5, 0, 1, 7), (0.9, 0.3, -4, -0.3, 0.9, 11), (1, 0.25, 0.5, 0, 1, 0), (30.5, 1000, 0, 0, 30, 0)]
     _state.transforms = all(same(_AFFINE, kind, *numbers, 9, 8, 7, wide, high) for kind in (0, 2, 3) for numbers in maps)
-    kinds_left = (("resizes", _state.resizes), ("changes of colours", _state.colors), ("transforms", _state.transforms))
-    left = [name for name, equal in kinds_left if not equal]
+    names = {"resizes": "resizes", "reductions": "reductions", "drafts": "drafts", "colors": "changes of colours", "transforms": "transforms"}
+    left = [text for name, text in names.items() if not getattr(_state, name)]
     if left:
         _warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ")
     return ""

@@ -8,6 +8,7 @@ mod geometry;
 mod levels;
 mod mask;
 mod neighbourhood;
+mod reduce;
 mod resize;
 
 pub(crate) use color::mean_luminance;
@@ -16,6 +17,7 @@ pub(crate) use geometry::{mapped, source_index};
 pub(crate) use levels::{autocontrast, equalize, stretch};
 pub(crate) use mask::apply_to_mask;
 pub(crate) use neighbourhood::{gaussian, sharpen};
+pub(crate) use reduce::Reduce;
 pub use resize::{Filter, PassOrder};
 pub(crate) use resize::{Resize, Rows, Scratch, resize};
 
