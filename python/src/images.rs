@@ -40,6 +40,7 @@ fn refused(why: impl std::fmt::Display) -> PyErr {
 /// | 4, a step | code, value |
 /// | 5, an affine transform | filter, the six numbers of its map, red, green, blue |
 /// | 6, a reduction | pixels of a block across and down, left, upper, right, lower |
+/// | 7, a conversion | bytes of a pixel that it makes: 1, grey, or 3 |
 fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
     let mut ops = Vec::new();
     let mut rest = numbers;
@@ -47,7 +48,7 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
         let count = match kind as u8 {
             1 | 2 => 5,
             4 => 2,
-            3 => 1,
+            3 | 7 => 1,
             5 => 10,
             6 => 6,
             _ => return None,
@@ -89,6 +90,8 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
                     height: (lower - upper) as u32,
                 },
             },
+            (7, &[1.0]) => Op::ToGrey,
+            (7, &[3.0]) => Op::ToRgb,
             (5, &[filter, a, b, c, d, e, f, red, green, blue]) => Op::Affine {
                 map: [a, b, c, d, e, f],
                 interpolation: match filter as u8 {
@@ -156,6 +159,14 @@ impl Jpeg {
         let (width, height) = self.source.size(ops);
         width as usize * height as usize
     }
+
+    /// The layouts without gaps and as Pillow keeps pixels.
+    fn layouts(&self, ops: &[Recorded]) -> (Layout, Layout) {
+        match self.source.is_grey(ops) {
+            Some(true) => (Layout::Grey, Layout::Grey),
+            _ => (Layout::Rgb, Layout::Rgbx),
+        }
+    }
 }
 
 fn operations(numbers: &[f64]) -> PyResult<Vec<Recorded>> {
@@ -166,18 +177,19 @@ fn operations(numbers: &[f64]) -> PyResult<Vec<Recorded>> {
 impl Jpeg {
     /// Refuses what is not decoded here, and a file whose end is missing.
     #[new]
-    #[pyo3(signature = (bytes, scale=1))]
-    fn new(py: Python<'_>, bytes: Py<PyBytes>, scale: u32) -> PyResult<Self> {
+    #[pyo3(signature = (bytes, scale=1, grey=false))]
+    fn new(py: Python<'_>, bytes: Py<PyBytes>, scale: u32, grey: bool) -> PyResult<Self> {
         let source = Source::new(bytes.as_bytes(py)).map_err(refused)?;
         let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
-        let source = source.drafted(scale);
+        let source = source.drafted(scale, grey);
         Ok(Self { bytes, source })
     }
 
-    /// What its sides are divided by when it is decoded: 1, 2, 4 or 8.
+    /// What its sides are divided by when it is decoded, 1, 2, 4 or 8, and whether only its luminance is.
     #[getter]
-    fn scale(&self) -> u32 {
-        self.source.scale().factor()
+    fn draft(&self) -> (u32, bool) {
+        let (scale, grey) = self.source.draft();
+        (scale.factor(), grey)
     }
 
     /// Width, height, components in the file (1, 3 or 4) and the orientation that EXIF says (1 to 8).
@@ -225,34 +237,36 @@ impl Jpeg {
         Ok(self.source.size(&operations(&numbers)?))
     }
 
-    /// RGB, row by row.
-    fn rgb<'py>(
+    /// RGB or grey, row by row.
+    fn packed<'py>(
         &self,
         py: Python<'py>,
         numbers: Vec<f64>,
         larger_first: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let ops = operations(&numbers)?;
-        PyBytes::new_with(py, 3 * self.pixels(&ops), |out| {
-            self.perform(py, &ops, larger_first, Layout::Rgb, out)
+        let (layout, _) = self.layouts(&ops);
+        PyBytes::new_with(py, layout.bytes() * self.pixels(&ops), |out| {
+            self.perform(py, &ops, larger_first, layout, out)
         })
     }
 
-    /// RGB and a byte without meaning, row by row, as Pillow keeps pixels.
-    fn rgbx<'py>(
+    /// RGB and a byte without meaning, or grey, row by row, as Pillow keeps pixels.
+    fn kept<'py>(
         &self,
         py: Python<'py>,
         numbers: Vec<f64>,
         larger_first: bool,
     ) -> PyResult<Bound<'py, PyByteArray>> {
         let ops = operations(&numbers)?;
-        PyByteArray::new_with(py, 4 * self.pixels(&ops), |out| {
-            self.perform(py, &ops, larger_first, Layout::Rgbx, out)
+        let (_, layout) = self.layouts(&ops);
+        PyByteArray::new_with(py, layout.bytes() * self.pixels(&ops), |out| {
+            self.perform(py, &ops, larger_first, layout, out)
         })
     }
 
-    /// RGB, row by row, into memory at an address.
-    fn rgb_to(
+    /// The same as `packed`, into memory at an address.
+    fn packed_to(
         &self,
         py: Python<'_>,
         numbers: Vec<f64>,
@@ -261,9 +275,10 @@ impl Jpeg {
         count: usize,
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
+        let (layout, _) = self.layouts(&ops);
         // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
-        let out = unsafe { room::<u8>(address, count, 3 * self.pixels(&ops))? };
-        self.perform(py, &ops, larger_first, Layout::Rgb, out)
+        let out = unsafe { room::<u8>(address, count, layout.bytes() * self.pixels(&ops))? };
+        self.perform(py, &ops, larger_first, layout, out)
     }
 
     /// The whole image, row by row, into memory at an address: as `rgb`, `bgr` or `grey`, a `scale`-th of its size, which is 1, 2, 4
@@ -297,7 +312,7 @@ impl Jpeg {
         .map_err(refused)
     }
 
-    /// Three planes of floats of 0 to 1, normalised where that is asked for, into memory at an address.
+    /// Three planes of floats of 0 to 1, or one of grey, normalised where that is asked for, into memory at an address.
     #[pyo3(signature = (numbers, larger_first, address, count, normalize=None))]
     fn floats_to(
         &self,
@@ -309,14 +324,23 @@ impl Jpeg {
         normalize: Option<Normalize>,
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
+        let (packed, layout) = self.layouts(&ops);
         let pixels = self.pixels(&ops);
         // SAFETY: what calls this in the package holds a new tensor or array of `count` floats there.
-        let out = unsafe { room::<f32>(address, count, 3 * pixels)? };
+        let out = unsafe { room::<f32>(address, count, packed.bytes() * pixels)? };
         let mut whole = Vec::new();
-        whole.try_reserve_exact(4 * pixels).map_err(refused)?;
-        whole.resize(4 * pixels, 0);
-        self.perform(py, &ops, larger_first, Layout::Rgbx, &mut whole)?;
-        py.detach(|| recorded::to_floats(whole.as_chunks().0, normalize, out));
+        whole
+            .try_reserve_exact(layout.bytes() * pixels)
+            .map_err(refused)?;
+        whole.resize(layout.bytes() * pixels, 0);
+        self.perform(py, &ops, larger_first, layout, &mut whole)?;
+        py.detach(|| match layout {
+            Layout::Grey => {
+                let normalize = normalize.map(|(mean, std)| (mean[0], std[0]));
+                recorded::grey_to_floats(&whole, normalize, out);
+            }
+            _ => recorded::to_floats(whole.as_chunks().0, normalize, out),
+        });
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ pub enum Error {
 /// So many operations on one image are performed at once.
 pub const MOST_OPERATIONS: usize = 128;
 
-/// One operation of Pillow's.
+/// One operation of Pillow's. [`Op::Affine`] and [`Op::Step`] apply to RGB, and the others to grey, too.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     /// A rectangle that begins at this place.
@@ -79,6 +79,10 @@ pub enum Op {
     },
     /// A step of a pipeline that leaves the size as it is.
     Step(Step),
+    /// `convert("L")` of RGB: one byte a pixel from here on.
+    ToGrey,
+    /// `convert("RGB")` of grey.
+    ToRgb,
 }
 
 /// An operation, with the size of the image that it makes.
@@ -97,12 +101,13 @@ pub struct Recorded {
 pub struct Source {
     header: Header,
     scale: Scale,
+    grey: bool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// All pixels, four bytes each.
+    /// All pixels, four bytes each, or one where they are grey.
     whole: Option<Arc<Vec<u8>>>,
     /// How often pixels were asked for.
     views: u32,
@@ -146,7 +151,7 @@ impl Source {
     pub fn new(bytes: &[u8]) -> Result<Source, Error> {
         let header = Header::parse(bytes)?;
         let Some(scan) = first_scan(bytes, &header) else {
-            return Err(stokehold_jpeg::Error::Unsupported("segments that libjpeg refuses".into()).into());
+            return Err(unsupported("segments that libjpeg refuses"));
         };
         // A thumbnail before the scan has an end of its own.
         let begin = bytes.len().saturating_sub(4096).max(scan);
@@ -156,20 +161,21 @@ impl Source {
         Ok(Source {
             header,
             scale: Scale::Full,
+            grey: false,
             state: Mutex::default(),
         })
     }
 
-    /// The same image, decoded at a scale: what Pillow makes of it after `draft`.
+    /// The same image, decoded at a scale, and to its luminance alone or to RGB: what Pillow opens, or makes of it by `draft`.
     #[must_use]
-    pub fn drafted(mut self, scale: Scale) -> Source {
-        self.scale = scale;
+    pub fn drafted(mut self, scale: Scale, grey: bool) -> Source {
+        (self.scale, self.grey) = (scale, grey);
         self
     }
 
-    /// The scale at which it is decoded.
-    pub fn scale(&self) -> Scale {
-        self.scale
+    /// The scale at which it is decoded, and whether to its luminance alone.
+    pub fn draft(&self) -> (Scale, bool) {
+        (self.scale, self.grey)
     }
 
     /// The header.
@@ -185,21 +191,28 @@ impl Source {
         }
     }
 
-    /// Whether every operation applies to what those before it make.
-    fn applies(&self, ops: &[Recorded]) -> bool {
-        ops.iter().enumerate().all(|(n, made)| match made.op {
-            Op::Reduce { factor, area } => {
-                Reduce { factor, area }.size(self.size(&ops[..n])) == Some((made.width, made.height))
-            }
-            _ => true,
-        })
+    /// Whether operations make grey of the image; none where one does not apply to what those before it make.
+    pub fn is_grey(&self, ops: &[Recorded]) -> Option<bool> {
+        ops.iter()
+            .enumerate()
+            .try_fold(self.grey, |grey, (n, made)| match made.op {
+                Op::ToGrey => (!grey).then_some(true),
+                Op::ToRgb => grey.then_some(false),
+                Op::Affine { .. } | Op::Step(_) => (!grey).then_some(false),
+                Op::Reduce { factor, area } => {
+                    let size = Reduce { factor, area }.size(self.size(&ops[..n]));
+                    (size == Some((made.width, made.height))).then_some(grey)
+                }
+                Op::Crop { .. } | Op::Resize { .. } | Op::Transpose(_) => Some(grey),
+            })
     }
 
-    /// Writes what the operations make of the image in RGB to `out`, row by row. `bytes` are those that [`new`](Self::new) was
+    /// Writes what the operations make of the image to `out`, row by row. `bytes` are those that [`new`](Self::new) was
     /// given. The fourth byte of [`Layout::Rgbx`] has no meaning.
     ///
     /// # Errors
-    /// [`Error`] where the bytes that are needed are broken, and in other layouts than [`Layout::Rgb`] and [`Layout::Rgbx`].
+    /// [`Error`] where the bytes that are needed are broken, where an operation does not apply, and in other layouts than
+    /// [`Layout::Grey`] of what is [grey](Self::is_grey), and [`Layout::Rgb`] and [`Layout::Rgbx`] of the rest.
     ///
     /// # Panics
     /// Where `out` has not the size of the result.
@@ -214,22 +227,24 @@ impl Source {
     ) -> Result<(), Error> {
         let (width, height) = self.size(ops);
         assert_eq!(out.len(), width as usize * height as usize * layout.bytes());
-        if !matches!(layout, Layout::Rgb | Layout::Rgbx) {
-            return Err(stokehold_jpeg::Error::Unsupported("operations in this layout".into()).into());
-        }
         if ops.len() > MOST_OPERATIONS {
             return Err(Error::TooMany(ops.len()));
         }
-        if !self.applies(ops) {
-            return Err(stokehold_jpeg::Error::Unsupported("operations on such an image".into()).into());
+        match (self.is_grey(ops), layout) {
+            (Some(true), Layout::Grey) | (Some(false), Layout::Rgb | Layout::Rgbx) => {}
+            (None, _) => return Err(unsupported("operations on such an image")),
+            _ => return Err(unsupported("operations in this layout")),
         }
         let whole = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.views += 1;
             if state.whole.is_none() && (state.views > 1 || VIEWS.load(Ordering::Relaxed) > KEPT_FROM) {
-                let pixels = performer
-                    .decoder
-                    .decode(bytes, self.header.full(), self.scale, Layout::Rgbx)?;
+                let pixels = performer.decoder.decode(
+                    bytes,
+                    self.header.full(),
+                    self.scale,
+                    layout_of(self.kept_bytes()),
+                )?;
                 let mut whole = Vec::new();
                 whole.try_reserve_exact(pixels.data.len())?;
                 whole.extend_from_slice(pixels.data);
@@ -247,6 +262,23 @@ impl Source {
         let rect = full(width, height);
         let Performer { decoder, scratch } = performer;
         walk.write(decoder, scratch, ops.len(), rect, layout.bytes(), out)
+    }
+
+    /// Bytes of a pixel that is kept.
+    fn kept_bytes(&self) -> usize {
+        if self.grey { 1 } else { 4 }
+    }
+}
+
+fn unsupported(what: &'static str) -> Error {
+    stokehold_jpeg::Error::Unsupported(what.into()).into()
+}
+
+fn layout_of(pixel: usize) -> Layout {
+    match pixel {
+        1 => Layout::Grey,
+        3 => Layout::Rgb,
+        _ => Layout::Rgbx,
     }
 }
 
@@ -285,7 +317,7 @@ impl Source {
         let decoder = &mut performer.decoder;
         let (pixels, left) = decoder.decode_all(bytes, &self.header, scale, layout)?;
         if let Some(what) = warning(bytes, &self.header, left) {
-            return Err(stokehold_jpeg::Error::Unsupported(what.into()).into());
+            return Err(unsupported(what));
         }
         let Some(method) = turn else {
             out.copy_from_slice(pixels.data);
@@ -580,6 +612,18 @@ pub fn to_floats(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, ou
     planes(pixels, normalize, out);
 }
 
+/// Writes levels of grey as floats, as [`to_floats`] writes colours.
+///
+/// # Panics
+/// Where `out` has not a float for every level.
+pub fn grey_to_floats(levels: &[u8], normalize: Option<(f32, f32)>, out: &mut [f32]) {
+    assert_eq!(out.len(), levels.len());
+    let (mean, std) = normalize.unwrap_or((0.0, 1.0));
+    for (to, &level) in out.iter_mut().zip(levels) {
+        *to = (f32::from(level) / 255.0 - mean) / std;
+    }
+}
+
 #[inline(always)]
 fn planes(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
     for (c, plane) in out.chunks_exact_mut(pixels.len().max(1)).enumerate() {
@@ -635,7 +679,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A rectangle of what the first `n` operations make, in pixels of 3 or 4 bytes.
+    /// A rectangle of what the first `n` operations make, in pixels of 3 or 4 bytes, or of 1 where they are grey.
     fn pixels<'s>(
         &'s self,
         decoder: &'s mut Decoder,
@@ -691,16 +735,17 @@ impl Walk<'_> {
         pixel: usize,
     ) -> Result<Pixels<'s>, Error> {
         let Some(whole) = self.whole else {
-            let layout = if pixel == 4 { Layout::Rgbx } else { Layout::Rgb };
-            let pixels = decoder.decode(self.bytes, self.unscaled(rect), self.source.scale, layout)?;
+            let part = self.unscaled(rect);
+            let pixels = decoder.decode(self.bytes, part, self.source.scale, layout_of(pixel))?;
             return Ok(Pixels::Lent {
                 data: pixels.with_slack(),
                 stride: pixels.stride,
             });
         };
-        let stride = 4 * self.source.size(&[]).0 as usize;
-        let data = &whole[rect.y as usize * stride + 4 * rect.x as usize..];
-        if pixel == 4 {
+        let kept = self.source.kept_bytes();
+        let stride = kept * self.source.size(&[]).0 as usize;
+        let data = &whole[rect.y as usize * stride + kept * rect.x as usize..];
+        if pixel == kept {
             return Ok(Pixels::Lent { data, stride });
         }
         let row = 3 * rect.width as usize;
@@ -783,7 +828,11 @@ impl Walk<'_> {
                     return Ok(());
                 };
                 // A pass across is fastest from four bytes a pixel.
-                let from = if plan.keeps_pixels() { pixel } else { 4 };
+                let from = if plan.keeps_pixels() || pixel == 1 {
+                    pixel
+                } else {
+                    4
+                };
                 let pixels = self.pixels(decoder, scratch, last, needs, from)?;
                 plan.run(pixels.rows(needs.width, from), pixel, out, scratch)?;
                 pixels.give_to(scratch);
@@ -794,6 +843,31 @@ impl Walk<'_> {
                 let needs = reduce.needs(rect);
                 let pixels = self.pixels(decoder, scratch, last, needs, pixel)?;
                 reduce.run(pixels.rows(needs.width, pixel), (needs.width, needs.height), out)?;
+                pixels.give_to(scratch);
+                Ok(())
+            }
+            Op::ToGrey => {
+                let pixels = self.pixels(decoder, scratch, last, rect, 4)?;
+                let from = pixels.rows(rect.width, 4);
+                for (y, to) in out.chunks_exact_mut(rect.width as usize).enumerate() {
+                    let line = from.data[y * from.stride..].as_chunks::<4>().0;
+                    to.iter_mut()
+                        .zip(line)
+                        .for_each(|(to, pixel)| *to = per_op::luminance(pixel));
+                }
+                pixels.give_to(scratch);
+                Ok(())
+            }
+            Op::ToRgb => {
+                let pixels = self.pixels(decoder, scratch, last, rect, 1)?;
+                let from = pixels.rows(rect.width, 1);
+                for (y, to) in out.chunks_exact_mut(rect.width as usize * pixel).enumerate() {
+                    let line = &from.data[y * from.stride..];
+                    match pixel {
+                        3 => spread::<3>(line, to),
+                        _ => spread::<4>(line, to),
+                    }
+                }
                 pixels.give_to(scratch);
                 Ok(())
             }
@@ -875,7 +949,15 @@ fn full(width: u32, height: u32) -> Region {
     }
 }
 
-/// Gives all pixels one colour.
+/// Makes pixels of levels of grey.
+fn spread<const N: usize>(levels: &[u8], out: &mut [u8]) {
+    let out = out.as_chunks_mut::<N>().0;
+    out.iter_mut()
+        .zip(levels)
+        .for_each(|(to, &level)| *to = [level; N]);
+}
+
+/// Gives all pixels one colour; grey is the first level.
 fn paint(out: &mut [u8], pixel: usize, [r, g, b]: [u8; 3]) {
     match pixel {
         1 => out.fill(r),

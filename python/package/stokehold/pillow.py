@@ -2,9 +2,9 @@
 
     import stokehold.pillow
 
-From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert("RGB")`, `draft`, `crop`,
-`resize`, `reduce`, `transpose`, what Pillow makes of these (`thumbnail`, `ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right angles),
-borders (`ImageOps.expand`, `ImageOps.pad`), and changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
+From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert` to RGB and to grey, `draft`,
+`crop`, `resize`, `reduce`, `transpose`, what Pillow makes of these (`ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right
+angles), borders (`ImageOps.expand`, `ImageOps.pad`), and changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
 counts and performs the rest. The object then **becomes a plain Pillow image for good**, so nothing of this module is involved in
 what comes after.
 
@@ -41,9 +41,9 @@ from stokehold._stokehold import Jpeg
 __all__ = ["counts", "install", "is_installed", "uninstall"]
 
 #: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
-_CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE, _REDUCE = 1, 2, 3, 4, 5, 6
+_CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE, _REDUCE, _CONVERT = 1, 2, 3, 4, 5, 6, 7
 #: Their parameters.
-_PARAMETERS = {_CROP: 5, _RESIZE: 5, _TRANSPOSE: 1, _STEP: 2, _AFFINE: 10, _REDUCE: 6}
+_PARAMETERS = {_CROP: 5, _RESIZE: 5, _TRANSPOSE: 1, _STEP: 2, _AFFINE: 10, _REDUCE: 6, _CONVERT: 1}
 #: Changes of colours.
 _BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALIZE, _AUTOCONTRAST, _INVERT, _GRAY = range(11)
 
@@ -58,7 +58,7 @@ _LARGER_FIRST = _VERSION >= (13, 0)
 _PIXELS = "_im" if "_im" in _Plain().__dict__ else "im"
 #: Pillow 9 has `mode` itself.
 _MODE = "_mode" if "_mode" in _Plain().__dict__ else "mode"
-_TEMPLATE = {**{name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, "info")}, _MODE: "RGB"}
+_TEMPLATE = {name: value for name, value in _Plain().__dict__.items() if name not in (_PIXELS, _MODE, "info")}
 _set_class = object.__dict__["__class__"].__set__
 #: A signal's handler may look at an image while this thread gives another one its pixels.
 _lock = threading.RLock()
@@ -82,8 +82,8 @@ class _State:
         self.resizes = True
         #: Whether reductions, changes of colours and affine transforms are.
         self.reductions = self.colors = self.transforms = True
-        #: Whether images are that are decoded at a scale.
-        self.drafts = True
+        #: Whether images are that are decoded at a scale, and conversions between RGB and grey.
+        self.drafts = self.conversions = True
         #: Every so many images one is compared with Pillow's; 0 for none.
         self.every = 0
         #: Functions and methods of others that were replaced: the owner, its attribute, what was there, or None, and what is.
@@ -149,8 +149,9 @@ def _step(image: Any, code: int, value: float) -> Any:
 def _plain_file(source: Jpeg) -> Any:
     """Pillow's image of the file, which is decoded when it is wanted."""
     image: Any = _PlainFile(io.BytesIO(source.data))
-    if source.scale > 1:
-        image.draft(image.mode, tuple(side // source.scale for side in image.size))
+    scale, grey = source.draft
+    if (scale, grey) != (1, image.mode == "L"):
+        image.draft("L" if grey else None, tuple(side // scale for side in image.size))
     return image
 
 
@@ -160,7 +161,7 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
     known = damaged is not None and damaged[0] is source
     image: Any = damaged[2] if known and damaged is not None else None
     if image is None:
-        image = _plain_file(source).convert("RGB")
+        image = _plain_file(source).convert("L" if source.draft[1] else "RGB")
         if known and damaged is not None:
             # Several crops of an image are the rule.
             _state.damaged = (*damaged[:2], image)
@@ -185,7 +186,7 @@ def _performed(image: Any, kind: int, parameters: tuple[float, ...], size: tuple
         x, y, *fill = (int(number) for number in parameters)
         if not any(fill):
             return image.crop((x, y, x + size[0], y + size[1]))
-        bordered = Image.new("RGB", size, tuple(fill))
+        bordered = Image.new(image.mode, size, fill[0] if image.mode == "L" else tuple(fill))
         bordered.paste(image, (-x, -y))
         return bordered
     if kind == _RESIZE:
@@ -195,6 +196,8 @@ def _performed(image: Any, kind: int, parameters: tuple[float, ...], size: tuple
         return image.reduce((across, down), tuple(box))
     if kind == _TRANSPOSE:
         return image.transpose(first)
+    if kind == _CONVERT:
+        return image.convert("L" if first == 1 else "RGB")
     if kind == _STEP:
         return _step(image, first, parameters[1])
     fill = [int(level) for level in parameters[7:]]
@@ -242,24 +245,24 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
 
 
 def _packed(source: Jpeg, ops: tuple[float, ...]) -> Optional[bytes]:
-    """The pixels, three bytes each."""
-    made: Optional[bytes] = _made(source, ops, source.rgb, lambda image: image.tobytes(), lambda a, b: bool(a == b))
+    """The pixels, three bytes each, or one where they are grey."""
+    made: Optional[bytes] = _made(source, ops, source.packed, lambda image: image.tobytes(), lambda a, b: bool(a == b))
     return made
 
 
-def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int]) -> Any:
+def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], mode: str) -> Any:
     """The pixels, as Pillow keeps them."""
 
     def same(made: bytearray, expected: Any) -> bool:
-        return bool(Image.frombytes("RGB", size, bytes(made), "raw", "RGBX").tobytes() == expected.tobytes())
+        return bool(Image.frombytes(mode, size, bytes(made), "raw", "RGBX" if mode == "RGB" else "L").tobytes() == expected.tobytes())
 
-    made = _made(source, ops, source.rgbx, lambda image: image, same)
+    made = _made(source, ops, source.kept, lambda image: image, same)
     if made is None:
         made = _by_pillow(source, ops)
     if not isinstance(made, bytearray):
         return made.im
     # Pillow maps the buffer: no copy. It is writable, so the image can be changed as any.
-    return _pillow.core.map_buffer(made, size, "raw", 0, ("RGB", 0, 1))
+    return _pillow.core.map_buffer(made, size, "raw", 0, (mode, 0, 1))
 
 
 def _give_up(image: Any, source: Jpeg, ops: tuple[float, ...]) -> None:
@@ -314,9 +317,9 @@ _PIXELS_MOST = 1 << 26
 _MOST = 400
 
 
-def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any]) -> Any:
+def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info: dict[Any, Any], mode: str) -> Any:
     new: Any = object.__new__(_Remembered)
-    new.__dict__.update(_TEMPLATE, _recorded=(source, ops), _size=size, info=_copied(info))
+    new.__dict__.update(_TEMPLATE, _recorded=(source, ops), _size=size, info=_copied(info), **{_MODE: mode})
     if len(ops) > _MOST:
         # Every operation takes a part of the stack when it is performed.
         getattr(new, _PIXELS)
@@ -330,7 +333,7 @@ def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info:
 
 def _begin(image: Any, rgb: Optional[bool] = None) -> Any:
     """The source and the operations so far; None where an image has pixels, or where Pillow has to make them. With `rgb`, an opened
-    image of grey or inks becomes RGB next; everything else that is done with one of these is Pillow's."""
+    image of inks becomes RGB next; everything else that is done with one of these is Pillow's."""
     own = image.__dict__
     if type(image) is not _Opened:
         return own.get("_recorded")
@@ -342,7 +345,7 @@ def _begin(image: Any, rgb: Optional[bool] = None) -> Any:
             if source is None and ("_tried" in own or not _read(image)):
                 return None
             source = own.get("_source")
-    if source is None or image.mode != "RGB" and rgb is not True:
+    if source is None or image.mode == "CMYK" and rgb is not True:
         return None
     return source, ()
 
@@ -357,7 +360,7 @@ def _become(image: Any, pixels: Any = None) -> None:
             # Another thread was first.
             return
         source, ops = recorded
-        pixels = _core(source, ops, image._size)
+        pixels = _core(source, ops, image._size, image.mode)
     with _lock:
         if not given and "_recorded" not in own:
             return
@@ -384,8 +387,8 @@ def _load_opened(image: Any) -> None:
     source = own.get("_source")
     if source is None:
         return
-    if image.mode == "RGB":
-        pixels = _core(source, (), image._size)
+    if image.mode != "CMYK":
+        pixels = _core(source, (), image._size, image.mode)
     else:
         _fall_back(f'pixels of mode {image.mode} were wanted before convert("RGB")')
         plain: Any = _plain_file(source)
@@ -414,9 +417,10 @@ def _read(image: Any) -> bool:
     try:
         place = file.tell()
         file.seek(0)
-        source = Jpeg(file.read(), config[0] if config else 1)
-        components = source.header[2]
-        if source.size(()) != image._size or components != {"L": 1, "RGB": 3, "CMYK": 4}[image.mode]:
+        source = Jpeg(file.read(), config[0] if config else 1, image.mode == "L")
+        # Colours become grey in a draft.
+        known = {"L": (1, 3) if config else (1,), "RGB": (3,), "CMYK": (4,)}[image.mode]
+        if source.size(()) != image._size or source.header[2] not in known:
             raise ValueError("Pillow reads another header")
     except (ValueError, TypeError, MemoryError) as error:
         _fall_back(str(error))
@@ -461,7 +465,7 @@ class _Remembering:
         if begun is None:
             return _Plain.copy(self)
         source, ops = begun
-        return _remember(source, ops, self._size, self.info)
+        return _remember(source, ops, self._size, self.info, self.mode)
 
     __copy__ = copy
 
@@ -482,7 +486,7 @@ class _Remembering:
             return _Plain.crop(self, box)
         Image._decompression_bomb_check((width, height))
         source, ops = begun
-        return _remember(source, (*ops, _CROP, x0, y0, 0, 0, 0, width, height), (width, height), self.info)
+        return _remember(source, (*ops, _CROP, x0, y0, 0, 0, 0, width, height), (width, height), self.info, self.mode)
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         wide, high = self._size
@@ -511,7 +515,7 @@ class _Remembering:
         if begun is None:
             return _Plain.resize(self, size, resample, box, reducing_gap)
         source, ops = begun
-        return _remember(source, (*ops, _RESIZE, int(kind), *map(float, area), width, height), (width, height), self.info)
+        return _remember(source, (*ops, _RESIZE, int(kind), *map(float, area), width, height), (width, height), self.info, self.mode)
 
     def reduce(self: Any, factor: Any, box: Any = None) -> Any:
         wide, high = self._size
@@ -529,7 +533,7 @@ class _Remembering:
             return _Plain.reduce(self, factor, box)
         size = -((left - right) // across), -((upper - lower) // down)
         source, ops = begun
-        return _remember(source, (*ops, _REDUCE, across, down, left, upper, right, lower, *size), size, self.info)
+        return _remember(source, (*ops, _REDUCE, across, down, left, upper, right, lower, *size), size, self.info, self.mode)
 
     def transpose(self: Any, method: Any) -> Any:
         begun = _begin(self) if isinstance(method, int) and method in range(7) else None
@@ -537,7 +541,7 @@ class _Remembering:
             return _Plain.transpose(self, method)
         size = self._size if method in (0, 1, 3) else self._size[::-1]
         source, ops = begun
-        return _remember(source, (*ops, _TRANSPOSE, int(method), *size), size, self.info)
+        return _remember(source, (*ops, _TRANSPOSE, int(method), *size), size, self.info, self.mode)
 
     def transform(self: Any, size: Any, method: Any, data: Any = None, resample: Any = 0, fill: Any = 1, fillcolor: Any = None) -> Any:
         begun = None
@@ -545,7 +549,7 @@ class _Remembering:
             width, height = size
             color = (0, 0, 0) if fillcolor is None else fillcolor
             fine = (
-                method == 0 and _state.transforms and isinstance(resample, int) and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
+                method == 0 and _state.transforms and self.mode == "RGB" and isinstance(resample, int) and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
                 and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
                 and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= _PIXELS_MOST
@@ -557,18 +561,23 @@ class _Remembering:
         if begun is None:
             return _Plain.transform(self, size, method, data, resample, fill, fillcolor)
         source, ops = begun
-        return _remember(source, (*ops, _AFFINE, int(resample), *data, *color, width, height), (width, height), self.info)
+        return _remember(source, (*ops, _AFFINE, int(resample), *data, *color, width, height), (width, height), self.info, self.mode)
 
     def convert(self: Any, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if matrix is None and not args and not kwargs and (mode is None or mode == "RGB"):
+        if matrix is None and not args and not kwargs and (mode is None or mode == "RGB" or mode == "L"):
             begun = _begin(self, mode == "RGB")
             if begun is not None:
                 source, ops = begun
-                return _remember(source, ops, self._size, self.info)
+                # Of inks it is RGB from the beginning.
+                now = "RGB" if self.mode == "CMYK" else self.mode
+                if mode is None or mode == now:
+                    return _remember(source, ops, self._size, self.info, now)
+                if _state.conversions and "transparency" not in self.info:
+                    return _remember(source, (*ops, _CONVERT, 1 if mode == "L" else 3, *self._size), self._size, self.info, mode)
         return _Plain.convert(self, mode, matrix, *args, **kwargs)
 
     def tobytes(self: Any, encoder_name: str = "raw", *args: Any) -> Any:
-        if encoder_name == "raw" and (not args or args == ("RGB",)):
+        if encoder_name == "raw" and (not args or args == (self.mode,)):
             begun = _begin(self)
             if begun is not None:
                 known = self.__dict__.get("_bytes")
@@ -719,7 +728,7 @@ def _replace(owner: Any, name: str, new: Any) -> None:
 
 def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
     """The image with a change of colours that is remembered; None where Pillow has to make it."""
-    if type(image) is not _Remembered or not _state.colors:
+    if type(image) is not _Remembered or not _state.colors or image.mode != "RGB":
         return None
     begun = _begin(image)
     if begun is None:
@@ -727,7 +736,7 @@ def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
     source, ops = begun
     # Pillow begins these with an image of its own, which knows nothing of the file.
     info = {} if code in (_BRIGHTNESS, _CONTRAST, _HUE, _GRAY) else image.info
-    return _remember(source, (*ops, _STEP, code, value, *image._size), image._size, info)
+    return _remember(source, (*ops, _STEP, code, value, *image._size), image._size, info, image.mode)
 
 
 def _watch_colors() -> None:
@@ -761,11 +770,12 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
     if begun is None:
         return None
     try:
-        color: Any = Image.new("RGB", (1, 1), fill).getpixel((0, 0))
+        color: Any = Image.new(image.mode, (1, 1), fill).getpixel((0, 0))
     except Exception:
         return None
     source, ops = begun
-    return _remember(source, (*ops, _CROP, -x, -y, *color, width, height), (width, height), {})
+    levels = color if image.mode == "RGB" else (color, 0, 0)
+    return _remember(source, (*ops, _CROP, -x, -y, *levels, width, height), (width, height), {}, image.mode)
 
 
 def _watch_borders() -> None:
@@ -805,7 +815,7 @@ def _watch_enhancer(kind: Any, code: int) -> None:
 
     def begun(self: Any, image: Any) -> None:
         # A class of the script's own may have another way to miss an attribute.
-        if type(self) is kind and type(image) is _Remembered and _state.colors:
+        if type(self) is kind and type(image) is _Remembered and _state.colors and image.mode == "RGB":
             self.image = image
             self._stokehold = image, image.copy()
         else:
@@ -873,9 +883,14 @@ def _watch_torchvision() -> None:
             return None
         source, ops = begun
         width, height = image._size
+        channels = len(image.mode)
 
         def make(ops: Any, larger_first: bool) -> Any:
-            out = torch.empty((3, height, width), device="cpu")
+            if channels == 1:
+                # torchvision's strides.
+                out = torch.empty((height, width, 1), device="cpu").permute((2, 0, 1))
+            else:
+                out = torch.empty((channels, height, width), device="cpu")
             if type(out) is not torch.Tensor:
                 raise TypeError("torch makes tensors of another kind here")
             source.floats_to(ops, larger_first, out.data_ptr(), out.numel(), normalization)
@@ -902,10 +917,10 @@ def _watch_torchvision() -> None:
         width, height = pic._size
 
         def make(ops: Any, larger_first: bool) -> Any:
-            out = torch.empty((height, width, 3), dtype=torch.uint8)
+            out = torch.empty((height, width, len(pic.mode)), dtype=torch.uint8)
             if type(out) is not torch.Tensor or not out.is_cpu:
                 raise TypeError("torch makes tensors of another kind here")
-            source.rgb_to(ops, larger_first, out.data_ptr(), out.numel())
+            source.packed_to(ops, larger_first, out.data_ptr(), out.numel())
             return out.permute((2, 0, 1))
 
         made = _made(source, ops, make, pil_to_tensor, equal)
@@ -944,7 +959,7 @@ def _watch_torchvision() -> None:
         if functional.to_tensor is not tensor_of or functional.normalize is not normalize or ToTensor.__call__ is not converted:
             # The script has its own.
             return None
-        normalization = _normalization(listed(second.mean), listed(second.std))
+        normalization = _normalization(listed(second.mean), listed(second.std), len(image.mode))
         return None if normalization is None else floats_of(image, normalization)
 
     def hued(img: Any, hue_factor: Any) -> Any:
@@ -957,7 +972,7 @@ def _watch_torchvision() -> None:
 
     source, probe = _probe()
     size = probe.size
-    if not all(source.rgb((_STEP, code, value, *size), _LARGER_FIRST) == _step(probe, code, value).tobytes() for code, value in ((_HUE, 0.3), (_GRAY, 0))):
+    if not all(source.packed((_STEP, code, value, *size), _LARGER_FIRST) == _step(probe, code, value).tobytes() for code, value in ((_HUE, 0.3), (_GRAY, 0))):
         _state.colors = False
     floats = torch.empty((3, size[1], size[0]), device="cpu")
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -984,16 +999,17 @@ def _is_timms(transform: Any) -> bool:
     return kind.__name__ == "MaybeToTensor" and kind.__module__ == "timm.data.transforms"
 
 
-def _normalization(mean: Any, std: Any) -> Optional[tuple[list[float], list[float]]]:
-    """Three numbers each, none of which torchvision would refuse."""
+def _normalization(mean: Any, std: Any, channels: int) -> Optional[tuple[list[float], list[float]]]:
+    """Three numbers each, or one and two that do not count, none of which torchvision would refuse."""
     for numbers in (mean, std):
-        if type(numbers) not in (list, tuple) or len(numbers) != 3 or not all(type(number) in (int, float) for number in numbers):
+        if type(numbers) not in (list, tuple) or len(numbers) != channels or not all(type(number) in (int, float) for number in numbers):
             return None
     try:
+        mean, std = (3 // channels * list(map(float, numbers)) for numbers in (mean, std))
         fine = all(struct.unpack("3f", struct.pack("3f", *std))) and struct.pack("3f", *mean)
     except (struct.error, OverflowError):
         return None
-    return (list(map(float, mean)), list(map(float, std))) if fine else None
+    return (mean, std) if fine else None
 
 
 # Installation.
@@ -1121,37 +1137,43 @@ def _differences() -> str:
     for image, options in kinds:
         file = io.BytesIO()
         image.save(file, "JPEG", **options)
-        source = Jpeg(file.getvalue())
+        source = Jpeg(file.getvalue(), grey=image.mode == "L")
         expected = _by_pillow(source, ())
-        if source.rgb((), _LARGER_FIRST) != expected.tobytes():
+        if source.packed((), _LARGER_FIRST) != expected.tobytes():
             return f"it decodes other pixels ({image.mode}, {options})"
-        core = _pillow.core.map_buffer(source.rgbx((), _LARGER_FIRST), expected.size, "raw", 0, ("RGB", 0, 1))
+        core = _pillow.core.map_buffer(source.kept((), _LARGER_FIRST), expected.size, "raw", 0, (expected.mode, 0, 1))
         if expected._new(core).tobytes() != expected.tobytes():
             return "it keeps pixels in another way"
-        sources.append(source)
-        scales = [Jpeg(source.data, scale) for scale in (2, 4, 8)]
-        _state.drafts = _state.drafts and all(scaled.rgb((), _LARGER_FIRST) == _by_pillow(scaled, ()).tobytes() for scaled in scales)
+        sources.append((source, expected))
         if _differs_in_its_header(file):
             _state.headers = False
-    source = sources[0]
-    plain = _by_pillow(source, ())
+    scaled = [Jpeg(source.data, scale, expected.mode == "L") for source, expected in sources for scale in (2, 4, 8)]
+    scaled.append(Jpeg(sources[0][0].data, 2, True))
+    _state.drafts = all(source.packed((), _LARGER_FIRST) == _by_pillow(source, ()).tobytes() for source in scaled)
+    (source, plain), _, grey, _ = sources
 
     def same(*ops: float) -> bool:
-        return bool(source.rgb(ops, _LARGER_FIRST) == _after(plain, ops).tobytes())
+        return bool(source.packed(ops, _LARGER_FIRST) == _after(plain, ops).tobytes())
+
+    def same_grey(*ops: float) -> bool:
+        return bool(grey[0].packed(ops, _LARGER_FIRST) == _after(grey[1], ops).tobytes())
 
     moves = [(_CROP, -5, 7, 0, 0, 0, 40, 50), (_CROP, 3, -2, 200, 30, 4, 80, 20), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
-    if not all(same(*move) for move in moves):
+    if not all(same(*move) and same_grey(*move) for move in moves):
         return "it crops or turns otherwise"
     shapes = [(0, 0, wide, high, 33, 20), (0, 0, wide, high, 90, 101), (10.25, 3.5, 60.125, 41, 64, 5), (20, 0, 30, high, 10, 9)]
     _state.resizes = all(same(_RESIZE, kind, *shape) for kind in range(6) for shape in shapes)
+    _state.resizes = _state.resizes and all(same_grey(_RESIZE, kind, *shapes[kind % 4]) for kind in range(6))
     blocks = [(2, 2), (3, 3), (4, 4), (5, 5), (1, 3), (7, 1), (6, 9)]
     _state.reductions = all(same(_REDUCE, across, down, 5, 2, wide, high, -((5 - wide) // across), -((2 - high) // down)) for across, down in blocks)
+    _state.reductions = _state.reductions and same_grey(_REDUCE, 2, 3, 5, 2, wide, high, 31, 15)
+    _state.conversions = same(_CONVERT, 1, wide, high) and same_grey(_CONVERT, 3, wide, high)
     values: dict[int, tuple[float, ...]] = {_POSTERIZE: (1, 5), _SOLARIZE: (100.5,), _EQUALIZE: (0,), _AUTOCONTRAST: (0,), _INVERT: (0,)}
     values.update({code: (0, 0.4, 1, 1.7) for code in (_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS)})
     _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
     maps = [(1, 0, -3.5, 0, 1, 7), (0.9, 0.3, -4, -0.3, 0.9, 11), (1, 0.25, 0.5, 0, 1, 0), (30.5, 1000, 0, 0, 30, 0)]
     _state.transforms = all(same(_AFFINE, kind, *numbers, 9, 8, 7, wide, high) for kind in (0, 2, 3) for numbers in maps)
-    names = {"resizes": "resizes", "reductions": "reductions", "drafts": "drafts", "colors": "changes of colours", "transforms": "transforms"}
+    names = {"resizes": "resizes", "reductions": "reductions", "drafts": "drafts", "conversions": "conversions to grey", "colors": "changes of colours", "transforms": "transforms"}
     left = [text for name, text in names.items() if not getattr(_state, name)]
     if left:
         _warn(f"stokehold.pillow leaves {' and '.join(left)} to Pillow {_pillow.__version__}, whose pixels differ")

@@ -11,8 +11,8 @@ mod neighbourhood;
 mod reduce;
 mod resize;
 
-pub(crate) use color::mean_luminance;
 pub use color::{HueTables, Pointwise};
+pub(crate) use color::{luminance, mean_luminance};
 pub(crate) use geometry::{mapped, source_index};
 pub(crate) use levels::{autocontrast, equalize, stretch};
 pub(crate) use mask::apply_to_mask;

@@ -1,10 +1,10 @@
 //! A recorded chain against the same operations on the whole image, one after the other.
 
 use proptest::prelude::*;
-use stokehold_jpeg::{Layout, Scale};
+use stokehold_jpeg::{Layout, Region, Scale};
 use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source, plain_orientation};
-use stokehold_pipeline::{DecodeOptions, Executor, RgbImage, Step, decode, perform};
+use stokehold_pipeline::{Executor, RgbImage, Step, perform};
 
 fn jpeg(width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
@@ -35,8 +35,30 @@ enum Asked {
         height: u32,
         bicubic: bool,
     },
+    /// Of all but the first columns and the last rows.
+    Reduce {
+        factor: [u32; 2],
+        less: u32,
+    },
     Transpose(u8),
+    Grey,
     Step(Step),
+}
+
+impl Asked {
+    /// The part that is reduced of an image of this size.
+    fn part(&self, (width, height): (u32, u32)) -> Region {
+        let &Asked::Reduce { less, .. } = self else {
+            panic!("all of it")
+        };
+        let less = [width, height].map(|side| less.min(side - 1));
+        Region {
+            x: less[0],
+            y: 0,
+            width: width - less[0],
+            height: height - less[1],
+        }
+    }
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
@@ -56,6 +78,8 @@ fn asked() -> impl Strategy<Value = Asked> {
         3 => (1u32..60, 1u32..60, any::<bool>())
             .prop_map(|(width, height, bicubic)| Asked::Resize { width, height, bicubic }),
         2 => (0u8..7).prop_map(Asked::Transpose),
+        2 => ([1u32..6, 1u32..6], 0u32..9).prop_map(|(factor, less)| Asked::Reduce { factor, less }),
+        1 => Just(Asked::Grey),
         1 => steps.prop_map(Asked::Step),
     ]
 }
@@ -114,45 +138,144 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
             5 => build(image.height, image.width, &|x, y| pixel(y, x)),
             _ => build(image.height, image.width, &|x, y| pixel(w - 1 - y, h - 1 - x)),
         },
+        Asked::Reduce { factor, .. } => {
+            let part = op.part((image.width, image.height));
+            let [across, down] = factor.map(i64::from);
+            let (left, right, bottom) = (i64::from(part.x), w, i64::from(part.height));
+            build(
+                part.width.div_ceil(factor[0]),
+                part.height.div_ceil(factor[1]),
+                &|x, y| {
+                    let columns = left + x * across..(left + (x + 1) * across).min(right);
+                    let rows = y * down..((y + 1) * down).min(bottom);
+                    let block = Vec::from_iter(rows.flat_map(|y| columns.clone().map(move |x| pixel(x, y))));
+                    let count = block.len() as u64;
+                    // As integers; Pillow's reciprocal is cut off, too.
+                    std::array::from_fn(|c| {
+                        let sum: u64 = block.iter().map(|pixel| u64::from(pixel[c])).sum();
+                        ((sum + count / 2) * ((1 << 24) / count) >> 24) as u8
+                    })
+                },
+            )
+        }
+        Asked::Grey => build(image.width, image.height, &|x, y| {
+            let [r, g, b] = pixel(x, y).map(u32::from);
+            [((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8; 3]
+        }),
         Asked::Step(ref step) => perform_on(image, step),
     }
 }
 
+/// The operation as it is recorded on an image of this size, with the size that it makes.
+fn recorded(one: &Asked, size: (u32, u32)) -> Recorded {
+    let (op, (width, height)) = match *one {
+        Asked::Crop {
+            x,
+            y,
+            width,
+            height,
+            fill,
+        } => (Op::Crop { x, y, fill }, (width, height)),
+        Asked::Resize {
+            width,
+            height,
+            bicubic,
+        } => {
+            let filter = if bicubic {
+                Filter::Bicubic
+            } else {
+                Filter::Bilinear
+            };
+            let area = [0.0, 0.0, size.0 as f32, size.1 as f32];
+            (Op::Resize { filter, area }, (width, height))
+        }
+        Asked::Reduce { factor, .. } => {
+            let area = one.part(size);
+            let made = (area.width.div_ceil(factor[0]), area.height.div_ceil(factor[1]));
+            (Op::Reduce { factor, area }, made)
+        }
+        Asked::Transpose(method) if [0, 1, 3].contains(&method) => (Op::Transpose(method), size),
+        Asked::Transpose(method) => (Op::Transpose(method), (size.1, size.0)),
+        Asked::Grey => (Op::ToGrey, size),
+        Asked::Step(ref step) => (Op::Step(step.clone()), size),
+    };
+    Recorded { op, width, height }
+}
+
+/// Every `step`-th byte of pixels.
+fn levels(pixels: &[u8], step: usize) -> Vec<u8> {
+    pixels.iter().copied().step_by(step).collect()
+}
+
 proptest! {
     #[test]
-    fn a_chain_makes_the_pixels_of_its_operations(ops in prop::collection::vec(asked(), 0..5), views in 1usize..4) {
+    fn a_chain_makes_the_pixels_of_its_operations(
+        ops in prop::collection::vec(asked(), 0..5),
+        scale in prop::sample::select(vec![Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth]),
+        begins_grey: bool,
+        views in 1usize..4,
+    ) {
         let file = jpeg(53, 41);
-        let mut expected = decode(&file, &DecodeOptions::default()).unwrap();
-        let (mut recorded, mut size) = (Vec::new(), (53, 41));
-        for one in &ops {
-            expected = whole(&expected, one);
-            let (op, of) = match *one {
-                Asked::Crop { x, y, width, height, fill } => (Op::Crop { x, y, fill }, (width, height)),
-                Asked::Resize { width, height, bicubic } => {
-                    let filter = if bicubic { Filter::Bicubic } else { Filter::Bilinear };
-                    (Op::Resize { filter, area: [0.0, 0.0, size.0 as f32, size.1 as f32] }, (width, height))
-                }
-                Asked::Transpose(method) if [0, 1, 3].contains(&method) => (Op::Transpose(method), size),
-                Asked::Transpose(method) => (Op::Transpose(method), (size.1, size.0)),
-                Asked::Step(ref step) => (Op::Step(step.clone()), size),
-            };
-            size = of;
-            recorded.push(Recorded { op, width: size.0, height: size.1 });
+        let source = Source::new(&file).unwrap().drafted(scale, begins_grey);
+        let (mut size, mut grey) = (source.size(&[]), begins_grey);
+        let mut data = decoded(&file, scale, if grey { Layout::Grey } else { Layout::Rgb }, None).unwrap();
+        if grey {
+            data = data.iter().flat_map(|&level| [level; 3]).collect();
         }
-        let source = Source::new(&file).unwrap();
+        let mut expected = RgbImage { width: size.0, height: size.1, data };
+        let mut chain = Vec::new();
+        for one in &ops {
+            // Colours change in RGB alone, and only RGB becomes grey.
+            if grey && matches!(one, Asked::Grey | Asked::Step(_)) {
+                chain.push(Recorded { op: Op::ToRgb, width: size.0, height: size.1 });
+                grey = false;
+            }
+            let mut one = one.clone();
+            if let (true, Asked::Crop { fill, .. }) = (grey, &mut one) {
+                *fill = [fill[0]; 3];
+            }
+            expected = whole(&expected, &one);
+            chain.push(recorded(&one, size));
+            size = source.size(&chain);
+            grey |= matches!(one, Asked::Grey);
+        }
+        prop_assert_eq!(source.is_grey(&chain), Some(grey));
         let mut performer = Performer::default();
-        let order = PassOrder::AcrossFirst;
         // The first view decodes a region, the others look at all pixels.
         for _ in 0..views {
-            let mut rgb = vec![9; 3 * (size.0 * size.1) as usize];
-            source.perform(&file, &recorded, order, Layout::Rgb, &mut performer, &mut rgb).unwrap();
-            prop_assert_eq!(&rgb, &expected.data);
-            let mut rgbx = vec![9; 4 * (size.0 * size.1) as usize];
-            source.perform(&file, &recorded, order, Layout::Rgbx, &mut performer, &mut rgbx).unwrap();
-            let narrow: Vec<u8> = rgbx.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
-            prop_assert_eq!(&narrow, &expected.data);
+            for layout in [Layout::Grey, Layout::Rgb, Layout::Rgbx] {
+                let bytes = layout.bytes();
+                let mut out = vec![9; bytes * (size.0 * size.1) as usize];
+                let made = source.perform(&file, &chain, PassOrder::AcrossFirst, layout, &mut performer, &mut out);
+                prop_assert_eq!(made.is_ok(), grey == (layout == Layout::Grey));
+                for channel in 0..if made.is_ok() { bytes.min(3) } else { 0 } {
+                    prop_assert_eq!(levels(&out[channel..], bytes), levels(&expected.data[channel..], 3));
+                }
+            }
         }
     }
+}
+
+#[test]
+fn what_does_not_apply_is_refused() {
+    let file = jpeg(20, 10);
+    let made = |op, width, height| Recorded { op, width, height };
+    let area = Region {
+        x: 4,
+        y: 0,
+        width: 16,
+        height: 10,
+    };
+    let reduce = |factor| Op::Reduce { factor, area };
+    let applies = |grey: bool, op: Op, width, height| {
+        let source = Source::new(&file).unwrap().drafted(Scale::Full, grey);
+        source.is_grey(&[made(op, width, height)]).is_some()
+    };
+    assert!(applies(false, Op::ToGrey, 20, 10) && !applies(true, Op::ToGrey, 20, 10));
+    assert!(applies(true, Op::ToRgb, 20, 10) && !applies(false, Op::ToRgb, 20, 10));
+    assert!(!applies(true, Op::Step(Step::Equalize), 20, 10));
+    assert!(applies(true, reduce([3, 4]), 6, 3) && !applies(true, reduce([3, 4]), 5, 3));
+    assert!(!applies(false, reduce([0, 4]), 6, 3));
 }
 
 #[test]
