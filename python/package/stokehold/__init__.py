@@ -22,13 +22,18 @@
 * :mod:`stokehold.errors` are the exceptions.
 """
 
-from stokehold import errors, transforms
-from stokehold._advise import Advice, Advised, advise
-from stokehold._loader import Loader
-from stokehold._profile import Recording, profile, step, wrap
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from stokehold._stokehold import __version__
-from stokehold.errors import BadImageWarning, DataError, OptionError, StokeholdError, UsageError
-from stokehold.images import decode, decode_batch
+
+if TYPE_CHECKING:
+    from stokehold import errors, images, transforms
+    from stokehold._advise import Advice, Advised, advise
+    from stokehold._loader import Loader
+    from stokehold._profile import Recording, profile, step, wrap
+    from stokehold.errors import BadImageWarning, DataError, OptionError, StokeholdError, UsageError
+    from stokehold.images import decode, decode_batch
 
 __all__ = [
     "Advice",
@@ -50,3 +55,27 @@ __all__ = [
     "transforms",
     "wrap",
 ]
+
+#: The modules of the names above. One is imported when a name of it is asked for first: a worker that only opens images with
+#: `stokehold.pillow` needs none of them.
+_MODULES = {
+    "_advise": ("Advice", "Advised", "advise"),
+    "_loader": ("Loader",),
+    "_profile": ("Recording", "profile", "step", "wrap"),
+    "errors": ("BadImageWarning", "DataError", "OptionError", "StokeholdError", "UsageError", "errors"),
+    "images": ("decode", "decode_batch", "images"),
+    "transforms": ("transforms",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            found = importlib.import_module(f"{__name__}.{module}")
+            value = globals()[name] = found if name == module else getattr(found, name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

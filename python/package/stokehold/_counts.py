@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -62,6 +61,9 @@ def write_at_end(state: Any, write: Callable[[], None]) -> None:
 
 def write(state: Any, kind: str, counts: dict[str, Any]) -> None:
     """Leaves the counts of this process in the state's folder, as `KIND-PID.json`."""
+    # Few processes write any, and importing this takes longer than the rest of the module.
+    import json
+
     path = os.path.join(state.folder, f"{kind}-{os.getpid()}.json")
     try:
         with open(f"{path}.new", "w", encoding="utf-8") as file:
