@@ -259,9 +259,13 @@ impl Source {
             ops,
             order,
         };
-        let rect = full(width, height);
+        let wanted = Wanted {
+            n: ops.len(),
+            rect: full(width, height),
+            pixel: layout.bytes(),
+        };
         let Performer { decoder, scratch } = performer;
-        walk.write(decoder, scratch, ops.len(), rect, layout.bytes(), out)
+        walk.write(decoder, scratch, wanted, out)
     }
 
     /// Bytes of a pixel that is kept.
@@ -669,7 +673,7 @@ impl Pixels<'_> {
     }
 }
 
-/// A chain on its way from its end to its beginning. `n` counts operations: 0 is the file's image.
+/// A chain on its way from its end to its beginning.
 struct Walk<'a> {
     source: &'a Source,
     bytes: &'a [u8],
@@ -678,43 +682,74 @@ struct Walk<'a> {
     order: PassOrder,
 }
 
+/// A rectangle of what the first `n` operations make, in pixels of 3 or 4 bytes, or of 1 where they are grey. The first 0 make the
+/// file's image.
+#[derive(Clone, Copy)]
+struct Wanted {
+    n: usize,
+    rect: Region,
+    pixel: usize,
+}
+
+impl Wanted {
+    fn row(&self) -> usize {
+        self.rect.width as usize * self.pixel
+    }
+
+    fn len(&self) -> usize {
+        self.row() * self.rect.height as usize
+    }
+
+    /// A rectangle of what the last operation is given.
+    fn before(&self, rect: Region) -> Wanted {
+        Wanted {
+            n: self.n - 1,
+            rect,
+            ..*self
+        }
+    }
+}
+
 impl Walk<'_> {
-    /// A rectangle of what the first `n` operations make, in pixels of 3 or 4 bytes, or of 1 where they are grey.
     fn pixels<'s>(
         &'s self,
         decoder: &'s mut Decoder,
         scratch: &mut Scratch,
-        n: usize,
-        rect: Region,
-        pixel: usize,
+        wanted: Wanted,
     ) -> Result<Pixels<'s>, Error> {
-        match n.checked_sub(1).map(|last| (last, &self.ops[last].op)) {
-            None => self.decoded(decoder, scratch, rect, pixel),
-            Some((last, &Op::Crop { x, y, .. })) if self.inside(last, x, y, rect) => {
-                let within = Region {
-                    x: (x + i64::from(rect.x)) as u32,
-                    y: (y + i64::from(rect.y)) as u32,
-                    ..rect
-                };
-                self.pixels(decoder, scratch, last, within, pixel)
-            }
-            Some(_) => {
-                let len = rect.width as usize * rect.height as usize * pixel;
-                let mut data = scratch.take(len)?;
-                self.write(decoder, scratch, n, rect, pixel, &mut data[..len])?;
-                Ok(Pixels::Owned(data))
-            }
+        match wanted.n.checked_sub(1).map(|last| &self.ops[last].op) {
+            None => self.decoded(decoder, scratch, wanted),
+            Some(&Op::Crop { x, y, .. }) => match self.within(wanted, x, y) {
+                Some(within) => self.pixels(decoder, scratch, wanted.before(within)),
+                None => self.written(decoder, scratch, wanted),
+            },
+            Some(_) => self.written(decoder, scratch, wanted),
         }
     }
 
-    /// Whether a rectangle of a crop lies within what the first `n` operations make.
-    fn inside(&self, n: usize, x: i64, y: i64, rect: Region) -> bool {
-        let (width, height) = self.source.size(&self.ops[..n]);
-        let within = |at: i64, first: u32, len: u32, side: u32| {
+    fn written(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        wanted: Wanted,
+    ) -> Result<Pixels<'static>, Error> {
+        let mut data = scratch.take(wanted.len())?;
+        self.write(decoder, scratch, wanted, &mut data[..wanted.len()])?;
+        Ok(Pixels::Owned(data))
+    }
+
+    /// Where a rectangle of a crop that begins at (x, y) lies in what the operations before it make, if it does.
+    fn within(&self, Wanted { n, rect, .. }: Wanted, x: i64, y: i64) -> Option<Region> {
+        let (width, height) = self.source.size(&self.ops[..n - 1]);
+        let place = |at: i64, first: u32, len: u32, side: u32| {
             let first = at + i64::from(first);
-            first >= 0 && first + i64::from(len) <= i64::from(side)
+            (first >= 0 && first + i64::from(len) <= i64::from(side)).then_some(first as u32)
         };
-        within(x, rect.x, rect.width, width) && within(y, rect.y, rect.height, height)
+        Some(Region {
+            x: place(x, rect.x, rect.width, width)?,
+            y: place(y, rect.y, rect.height, height)?,
+            ..rect
+        })
     }
 
     /// The part of the file's image that becomes a rectangle when it is scaled.
@@ -731,9 +766,9 @@ impl Walk<'_> {
         &'s self,
         decoder: &'s mut Decoder,
         scratch: &mut Scratch,
-        rect: Region,
-        pixel: usize,
+        wanted: Wanted,
     ) -> Result<Pixels<'s>, Error> {
+        let Wanted { rect, pixel, .. } = wanted;
         let Some(whole) = self.whole else {
             let part = self.unscaled(rect);
             let pixels = decoder.decode(self.bytes, part, self.source.scale, layout_of(pixel))?;
@@ -748,10 +783,9 @@ impl Walk<'_> {
         if pixel == kept {
             return Ok(Pixels::Lent { data, stride });
         }
-        let row = 3 * rect.width as usize;
-        let mut narrow = scratch.take(row * rect.height as usize)?;
+        let mut narrow = scratch.take(wanted.len())?;
         for (to, from) in narrow
-            .chunks_exact_mut(row)
+            .chunks_exact_mut(wanted.row())
             .zip(data.chunks(stride))
             .take(rect.height as usize)
         {
@@ -762,115 +796,47 @@ impl Walk<'_> {
         Ok(Pixels::Owned(narrow))
     }
 
-    /// Writes a rectangle of what the first `n` operations make to `out`, without gaps.
+    /// Writes pixels to `out`, without gaps.
     fn write(
         &self,
         decoder: &mut Decoder,
         scratch: &mut Scratch,
-        n: usize,
-        rect: Region,
-        pixel: usize,
+        wanted: Wanted,
         out: &mut [u8],
     ) -> Result<(), Error> {
+        let Wanted { n, rect, pixel } = wanted;
         let Some(last) = n.checked_sub(1) else {
-            return self.copy(
-                decoder,
-                scratch,
-                0,
-                rect,
-                (pixel, rect.width as usize * pixel),
-                out,
-            );
+            return self.copy(decoder, scratch, wanted, wanted.row(), out);
         };
-        let (width, height) = self.source.size(&self.ops[..last]);
+        let size @ (width, height) = self.source.size(&self.ops[..last]);
         let made = &self.ops[last];
         match &made.op {
-            Op::Crop { x, y, fill } => {
-                let (left, top) = (x + i64::from(rect.x), y + i64::from(rect.y));
-                let (x0, x1) = (left.max(0), (left + i64::from(rect.width)).min(i64::from(width)));
-                let (y0, y1) = (top.max(0), (top + i64::from(rect.height)).min(i64::from(height)));
-                let (wide, high) = ((x1 - x0).max(0) as u32, (y1 - y0).max(0) as u32);
-                if (wide, high) != (rect.width, rect.height) {
-                    paint(out, pixel, *fill);
-                }
-                if wide == 0 || high == 0 {
-                    return Ok(());
-                }
-                let part = Region {
-                    x: x0 as u32,
-                    y: y0 as u32,
-                    width: wide,
-                    height: high,
+            &Op::Crop { x, y, fill } => return self.crop(decoder, scratch, wanted, (x, y, fill), out),
+            &Op::Resize { filter, area } => {
+                let resize = Resize {
+                    filter,
+                    from: size,
+                    area,
+                    to: (made.width, made.height),
+                    order: self.order,
                 };
-                let row = rect.width as usize * pixel;
-                let at = (y0 - top) as usize * row + (x0 - left) as usize * pixel;
-                self.copy(decoder, scratch, last, part, (pixel, row), &mut out[at..])
+                return self.resize(decoder, scratch, wanted, resize, out);
             }
             &Op::Transpose(method) => {
                 let turn = Turn::of(method, width, height);
                 let part = turn.needs(rect);
-                let pixels = self.pixels(decoder, scratch, last, part, pixel)?;
+                let pixels = self.pixels(decoder, scratch, wanted.before(part))?;
                 turn.write(pixels.rows(part.width, pixel), part, rect, out);
                 pixels.give_to(scratch);
-                Ok(())
-            }
-            Op::Resize { filter, area } => {
-                let resize = Resize {
-                    filter: *filter,
-                    from: (width, height),
-                    area: *area,
-                    to: (made.width, made.height),
-                    order: self.order,
-                };
-                let plan = resize.plan(rect)?;
-                let Some(needs) = plan.needs() else {
-                    out.fill(0);
-                    return Ok(());
-                };
-                // A pass across is fastest from four bytes a pixel.
-                let from = if plan.keeps_pixels() || pixel == 1 {
-                    pixel
-                } else {
-                    4
-                };
-                let pixels = self.pixels(decoder, scratch, last, needs, from)?;
-                plan.run(pixels.rows(needs.width, from), pixel, out, scratch)?;
-                pixels.give_to(scratch);
-                Ok(())
             }
             &Op::Reduce { factor, area } => {
                 let reduce = Reduce { factor, area };
-                let needs = reduce.needs(rect);
-                let pixels = self.pixels(decoder, scratch, last, needs, pixel)?;
-                reduce.run(pixels.rows(needs.width, pixel), (needs.width, needs.height), out)?;
+                let part = reduce.needs(rect);
+                let pixels = self.pixels(decoder, scratch, wanted.before(part))?;
+                reduce.run(pixels.rows(part.width, pixel), (part.width, part.height), out)?;
                 pixels.give_to(scratch);
-                Ok(())
             }
-            Op::ToGrey => {
-                let pixels = self.pixels(decoder, scratch, last, rect, 4)?;
-                let from = pixels.rows(rect.width, 4);
-                for (y, to) in out.chunks_exact_mut(rect.width as usize).enumerate() {
-                    let line = from.data[y * from.stride..].as_chunks::<4>().0;
-                    to.iter_mut()
-                        .zip(line)
-                        .for_each(|(to, pixel)| *to = per_op::luminance(pixel));
-                }
-                pixels.give_to(scratch);
-                Ok(())
-            }
-            Op::ToRgb => {
-                let pixels = self.pixels(decoder, scratch, last, rect, 1)?;
-                let from = pixels.rows(rect.width, 1);
-                for (y, to) in out.chunks_exact_mut(rect.width as usize * pixel).enumerate() {
-                    let line = &from.data[y * from.stride..];
-                    match pixel {
-                        3 => spread::<3>(line, to),
-                        _ => spread::<4>(line, to),
-                    }
-                }
-                pixels.give_to(scratch);
-                Ok(())
-            }
+            Op::ToGrey | Op::ToRgb => return self.convert(decoder, scratch, wanted, out),
             Op::Affine {
                 map,
                 interpolation,
@@ -880,7 +846,6 @@ impl Walk<'_> {
                 let size = (made.width, made.height);
                 let image = per_op::mapped(&image, &Affine(*map), *interpolation, *fill, size);
                 cut(&image, (rect.x, rect.y), rect.width, pixel, out);
-                Ok(())
             }
             Op::Step(step) => {
                 // What a pixel becomes may depend on all of them.
@@ -890,12 +855,103 @@ impl Walk<'_> {
                 };
                 let image = per_op::apply(step, self.image(decoder, scratch, last, part)?);
                 cut(&image, (rect.x - part.x, rect.y - part.y), rect.width, pixel, out);
-                Ok(())
             }
         }
+        Ok(())
     }
 
-    /// A rectangle of what the first `n` operations make.
+    /// [`write`](Self::write) of a crop that begins at (x, y) and shows a colour outside.
+    fn crop(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        wanted: Wanted,
+        (x, y, fill): (i64, i64, [u8; 3]),
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let Wanted { n, rect, pixel } = wanted;
+        let (width, height) = self.source.size(&self.ops[..n - 1]);
+        let (left, top) = (x + i64::from(rect.x), y + i64::from(rect.y));
+        let (x0, x1) = (left.max(0), (left + i64::from(rect.width)).min(i64::from(width)));
+        let (y0, y1) = (top.max(0), (top + i64::from(rect.height)).min(i64::from(height)));
+        let (wide, high) = ((x1 - x0).max(0) as u32, (y1 - y0).max(0) as u32);
+        if (wide, high) != (rect.width, rect.height) {
+            paint(out, pixel, fill);
+        }
+        if wide == 0 || high == 0 {
+            return Ok(());
+        }
+        let part = Region {
+            x: x0 as u32,
+            y: y0 as u32,
+            width: wide,
+            height: high,
+        };
+        let row = wanted.row();
+        let at = (y0 - top) as usize * row + (x0 - left) as usize * pixel;
+        self.copy(decoder, scratch, wanted.before(part), row, &mut out[at..])
+    }
+
+    /// [`write`](Self::write) of a resize.
+    fn resize(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        wanted: Wanted,
+        resize: Resize,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let plan = resize.plan(wanted.rect)?;
+        let Some(needs) = plan.needs() else {
+            out.fill(0);
+            return Ok(());
+        };
+        // A pass across is fastest from four bytes a pixel.
+        let from = match wanted.pixel {
+            3 if !plan.keeps_pixels() => 4,
+            pixel => pixel,
+        };
+        let part = Wanted {
+            pixel: from,
+            ..wanted.before(needs)
+        };
+        let pixels = self.pixels(decoder, scratch, part)?;
+        plan.run(pixels.rows(needs.width, from), wanted.pixel, out, scratch)?;
+        pixels.give_to(scratch);
+        Ok(())
+    }
+
+    /// [`write`](Self::write) of grey made of RGB, where that is wanted, and of RGB made of grey.
+    fn convert(
+        &self,
+        decoder: &mut Decoder,
+        scratch: &mut Scratch,
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let from = if wanted.pixel == 1 { 4 } else { 1 };
+        let part = Wanted {
+            pixel: from,
+            ..wanted.before(wanted.rect)
+        };
+        let pixels = self.pixels(decoder, scratch, part)?;
+        let rows = pixels.rows(wanted.rect.width, from);
+        for (y, to) in out.chunks_exact_mut(wanted.row()).enumerate() {
+            let line = &rows.data[y * rows.stride..];
+            match wanted.pixel {
+                1 => to
+                    .iter_mut()
+                    .zip(line.as_chunks::<4>().0)
+                    .for_each(|(to, pixel)| *to = per_op::luminance(pixel)),
+                3 => spread::<3>(line, to),
+                _ => spread::<4>(line, to),
+            }
+        }
+        pixels.give_to(scratch);
+        Ok(())
+    }
+
+    /// A rectangle of what the first `n` operations make, in RGB.
     fn image(
         &self,
         decoder: &mut Decoder,
@@ -903,11 +959,11 @@ impl Walk<'_> {
         n: usize,
         rect: Region,
     ) -> Result<RgbImage, Error> {
-        let row = 3 * rect.width as usize;
+        let wanted = Wanted { n, rect, pixel: 3 };
         let mut data = Vec::new();
-        data.try_reserve_exact(row * rect.height as usize)?;
-        data.resize(row * rect.height as usize, 0);
-        self.copy(decoder, scratch, n, rect, (3, row), &mut data)?;
+        data.try_reserve_exact(wanted.len())?;
+        data.resize(wanted.len(), 0);
+        self.copy(decoder, scratch, wanted, wanted.row(), &mut data)?;
         Ok(RgbImage {
             width: rect.width,
             height: rect.height,
@@ -915,24 +971,22 @@ impl Walk<'_> {
         })
     }
 
-    /// Writes a rectangle of what the first `n` operations make to `out`, whose rows begin `row` bytes apart.
+    /// Writes pixels to `out`, whose rows begin `row` bytes apart.
     fn copy(
         &self,
         decoder: &mut Decoder,
         scratch: &mut Scratch,
-        n: usize,
-        rect: Region,
-        (pixel, row): (usize, usize),
+        wanted: Wanted,
+        row: usize,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        let wide = rect.width as usize * pixel;
-        if row == wide && n > 0 {
-            let len = row * rect.height as usize;
-            return self.write(decoder, scratch, n, rect, pixel, &mut out[..len]);
+        let wide = wanted.row();
+        if row == wide && wanted.n > 0 {
+            return self.write(decoder, scratch, wanted, &mut out[..wanted.len()]);
         }
-        let pixels = self.pixels(decoder, scratch, n, rect, pixel)?;
-        let from = pixels.rows(rect.width, pixel);
-        for (y, to) in out.chunks_mut(row).take(rect.height as usize).enumerate() {
+        let pixels = self.pixels(decoder, scratch, wanted)?;
+        let from = pixels.rows(wanted.rect.width, wanted.pixel);
+        for (y, to) in out.chunks_mut(row).take(wanted.rect.height as usize).enumerate() {
             to[..wide].copy_from_slice(&from.data[y * from.stride..][..wide]);
         }
         pixels.give_to(scratch);

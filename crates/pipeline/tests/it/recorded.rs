@@ -153,7 +153,7 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
                     // As integers; Pillow's reciprocal is cut off, too.
                     std::array::from_fn(|c| {
                         let sum: u64 = block.iter().map(|pixel| u64::from(pixel[c])).sum();
-                        ((sum + count / 2) * ((1 << 24) / count) >> 24) as u8
+                        (((sum + count / 2) * ((1 << 24) / count)) >> 24) as u8
                     })
                 },
             )
