@@ -1,10 +1,11 @@
 """What stokehold.pillow gains in scripts that open images with Pillow: CPU time per image, without and with it.
 
-    python bench/images.py PHOTOS [--rounds 6] [--only NAME ..] [--images 200] [--json FILE]
+    python bench/images.py PHOTOS [--rounds 6] [--only NAME ..] [--images 200] [--cache DIR] [--json FILE]
 
 Each script is a torchvision pipeline (or timm's, where timm is installed) over the JPEGs of a folder, in this process, with one
 torch thread. The two sides take turns with equal seeds, and every tensor of the two is compared. A ratio is of the medians of the
-rounds; in brackets the ratio of the fastest ones.
+rounds; in brackets the ratio of the fastest ones. With --cache, all images are packed in that image cache first, and a third side
+reads them from it.
 """
 
 import argparse
@@ -24,8 +25,12 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
+import stokehold
 import stokehold.pillow
+from stokehold import _cache
 
+#: What each side reads from.
+CACHES = {"Pillow": None, "files": None}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 END = [T.ToTensor(), T.Normalize(MEAN, STD)]
 
@@ -120,11 +125,27 @@ def epoch(script, paths, seed, digest=None):
     return (time.process_time() - began) / len(paths)
 
 
-def side(fast):
-    if fast:
-        assert stokehold.pillow.install(0)
-    else:
+def side(name):
+    if name == "Pillow":
         stokehold.pillow.uninstall()
+    else:
+        assert stokehold.pillow.install(0)
+        _cache._state.opened, _cache._state.cache = True, CACHES[name]
+
+
+def fill(place, paths):
+    """Has a loader pack all images, as `stokehold bench loader --cache-share 1` does, and opens the cache."""
+    samples = [(path, 0) for path in paths]
+    loader = stokehold.Loader(samples, "imagenet-train", batch_size=8, num_workers=1, cache=place, cache_share=1.0)
+    while True:
+        before = loader.cache["hits"]
+        for _ in loader:
+            pass
+        if loader.cache["hits"] - before >= len(loader) * 8 - loader.cache["refused"]:
+            break
+        time.sleep(0.2)
+    os.environ["STOKEHOLD_IMAGE_CACHE"] = place
+    return _cache.ImageCache.open()
 
 
 def main():
@@ -133,6 +154,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--cache")
     parser.add_argument("--json")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -140,35 +162,35 @@ def main():
     random.Random(1).shuffle(paths)
     paths = paths[: options.images]
     print(f"{len(paths)} images of {options.photos}, Pillow {Image.__version__}, torch {torch.__version__}, {options.rounds} rounds")
-    print(f"{'script':34} {'Pillow':>9} {'with it':>9}   ratio          bits")
+    if options.cache:
+        CACHES["cache"] = fill(options.cache, paths)
+    sides = list(CACHES)
+    print(f"{'script':34} " + " ".join(f"{side:>9}" for side in sides) + "   ratios                 bits")
     rows = []
     for name, script in scripts().items():
         if options.only and not any(part in name for part in options.only):
             continue
-        digests = []
-        for fast in (False, True):
-            side(fast)
+        digests = set()
+        for one in sides:
+            side(one)
             digest = hashlib.sha256()
             epoch(script, paths, 7, digest)
-            digests.append(digest.hexdigest())
-        times = {False: [], True: []}
+            digests.add(digest.hexdigest())
+        times = {one: [] for one in sides}
         for number in range(options.rounds):
-            for fast in (False, True) if number % 2 else (True, False):
-                side(fast)
-                times[fast].append(epoch(script, paths, number))
-        plain, quick = (statistics.median(times[fast]) for fast in (False, True))
-        row = {
-            "script": name,
-            "pillow_us": plain * 1e6,
-            "stokehold_us": quick * 1e6,
-            "ratio": plain / quick,
-            "ratio_of_fastest": min(times[False]) / min(times[True]),
-            "equal": digests[0] == digests[1],
-        }
+            for one in sides if number % 2 else sides[::-1]:
+                side(one)
+                times[one].append(epoch(script, paths, number))
+        medians = {one: statistics.median(times[one]) for one in sides}
+        row = {"script": name, "equal": len(digests) == 1}
+        for one in sides:
+            row[f"{one}_us"] = medians[one] * 1e6
+            row[f"{one}_ratio"] = medians["Pillow"] / medians[one]
+            row[f"{one}_ratio_of_fastest"] = min(times["Pillow"]) / min(times[one])
         rows.append(row)
+        ratios = " ".join(f"{row[f'{one}_ratio']:.2f} ({row[f'{one}_ratio_of_fastest']:.2f})" for one in sides[1:])
         print(
-            f"{name:34} {plain * 1e6:6.0f} us {quick * 1e6:6.0f} us   {row['ratio']:.2f} ({row['ratio_of_fastest']:.2f})   "
-            f"{'equal' if row['equal'] else 'DIFFERENT'}",
+            f"{name:34} " + " ".join(f"{medians[one] * 1e6:6.0f} us" for one in sides) + f"   {ratios}   {'equal' if row['equal'] else 'DIFFERENT'}",
             flush=True,
         )
     if options.json:

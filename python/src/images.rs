@@ -1,17 +1,23 @@
 //! JPEGs whose operations are recorded: the compiled half of `stokehold.pillow` and `stokehold.images`.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes};
-use stokehold_jpeg::{Header, Layout, Region, Scale};
+use stokehold_cache::{Cache, CachePlace, SHARE};
+use stokehold_jpeg::{Header, Layout, Metadata, Region, Scale, TranscodeOptions, transcode};
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
 use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::recorded::{self, Filter, Op, PassOrder, Performer, Recorded, Source};
+use stokehold_storage::SampleBytes;
 
-use crate::errors::{DataError, OptionError};
+use crate::errors::{DataError, OptionError, Raise};
 use crate::memory::room;
 
 thread_local! {
@@ -21,8 +27,14 @@ thread_local! {
 /// The bytes of a JPEG, and what is known of it.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Jpeg {
-    bytes: Py<PyBytes>,
+    content: Content,
     source: Source,
+}
+
+enum Content {
+    File(Py<PyBytes>),
+    /// What a cache has of a file, and a JPEG of the same pixels, once somebody wants one.
+    Packed(SampleBytes, PyOnceLock<Py<PyBytes>>),
 }
 
 /// Not for users: whoever calls these has Pillow do what is refused.
@@ -147,12 +159,35 @@ impl Jpeg {
             true => PassOrder::LargerFirst,
             false => PassOrder::AcrossFirst,
         };
-        let bytes = self.bytes.as_bytes(py);
+        let bytes = self.input(py);
         py.detach(|| {
             PERFORMER
                 .with_borrow_mut(|performer| self.source.perform(bytes, ops, order, layout, performer, out))
         })
         .map_err(refused)
+    }
+
+    /// What is decoded.
+    fn input<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        match &self.content {
+            Content::File(bytes) => bytes.as_bytes(py),
+            Content::Packed(packed, _) => packed.file(),
+        }
+    }
+
+    /// The file; of a packed image a JPEG that has the same pixels with every decoder.
+    fn file(&self, py: Python<'_>) -> PyResult<&Py<PyBytes>> {
+        let (packed, jpeg) = match &self.content {
+            Content::File(bytes) => return Ok(bytes),
+            Content::Packed(packed, jpeg) => (packed.file(), jpeg),
+        };
+        jpeg.get_or_try_init(py, || {
+            let options = TranscodeOptions {
+                metadata: Metadata::Keep,
+            };
+            let jpeg = py.detach(|| transcode(packed, &options)).map_err(refused)?;
+            Ok(PyBytes::new(py, &jpeg).unbind())
+        })
     }
 
     fn pixels(&self, ops: &[Recorded]) -> usize {
@@ -169,6 +204,12 @@ impl Jpeg {
     }
 }
 
+/// Of a scale in numbers: 1, 2, 4 or 8.
+fn drafted(source: Source, scale: u32, grey: bool) -> PyResult<Source> {
+    let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
+    Ok(source.drafted(scale, grey))
+}
+
 fn operations(numbers: &[f64]) -> PyResult<Vec<Recorded>> {
     parse(numbers).ok_or_else(|| refused("unknown operations"))
 }
@@ -180,9 +221,10 @@ impl Jpeg {
     #[pyo3(signature = (bytes, scale=1, grey=false))]
     fn new(py: Python<'_>, bytes: Py<PyBytes>, scale: u32, grey: bool) -> PyResult<Self> {
         let source = Source::new(bytes.as_bytes(py)).map_err(refused)?;
-        let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
-        let source = source.drafted(scale, grey);
-        Ok(Self { bytes, source })
+        Ok(Self {
+            content: Content::File(bytes),
+            source: drafted(source, scale, grey)?,
+        })
     }
 
     /// What its sides are divided by when it is decoded, 1, 2, 4 or 8, and whether only its luminance is.
@@ -202,8 +244,8 @@ impl Jpeg {
 
     /// The orientation that every reader of EXIF finds, 1 to 8; none where readers may differ.
     #[getter]
-    fn plain_orientation(&self, py: Python<'_>) -> Option<u8> {
-        recorded::plain_orientation(self.bytes.as_bytes(py))
+    fn plain_orientation(&self, py: Python<'_>) -> PyResult<Option<u8>> {
+        Ok(recorded::plain_orientation(self.file(py)?.as_bytes(py)))
     }
 
     /// How often the components are sampled, across and down.
@@ -228,8 +270,8 @@ impl Jpeg {
     }
 
     #[getter]
-    fn data(&self, py: Python<'_>) -> Py<PyBytes> {
-        self.bytes.clone_ref(py)
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        Ok(self.file(py)?.clone_ref(py))
     }
 
     /// Width and height of what the operations make.
@@ -304,7 +346,7 @@ impl Jpeg {
         let bytes = width as usize * height as usize * layout.bytes();
         // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
         let out = unsafe { room::<u8>(address, count, bytes)? };
-        let file = self.bytes.as_bytes(py);
+        let file = self.file(py)?.as_bytes(py);
         py.detach(|| {
             PERFORMER
                 .with_borrow_mut(|performer| self.source.decode(file, scale, layout, turn, performer, out))
@@ -342,6 +384,67 @@ impl Jpeg {
             _ => recorded::to_floats(whole.as_chunks().0, normalize, out),
         });
         Ok(())
+    }
+}
+
+/// The cache that the environment names, for one process.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct ImageCache(Arc<Cache>);
+
+/// Its name, its number in the file system, its size, and when it and its entry were changed, in nanoseconds.
+type FileFacts = (OsString, u64, u64, i64, i64);
+
+fn key((name, inode, size, changed, entry_changed): FileFacts) -> Option<u128> {
+    let of = |time: i64| (time.div_euclid(1_000_000_000), time.rem_euclid(1_000_000_000));
+    let (changed, entry_changed) = (of(changed), of(entry_changed));
+    let numbers = [
+        inode as i64,
+        size as i64,
+        changed.0,
+        changed.1,
+        entry_changed.0,
+        entry_changed.1,
+    ];
+    Cache::key_of_file(Path::new(&name).file_name()?, numbers)
+}
+
+#[pymethods]
+impl ImageCache {
+    /// None where the environment names none. Raises OptionError where it cannot be opened.
+    #[staticmethod]
+    fn open() -> PyResult<Option<Self>> {
+        // With the GIL: a fork in between would leave a lock that nobody gives back.
+        let place = CachePlace::chosen(None, false).raise()?;
+        Ok(Cache::open_if(place.as_ref(), SHARE).raise()?.map(Self))
+    }
+
+    /// The image of a file, drafted as a [`Jpeg`] is, if it is there.
+    fn read(&self, py: Python<'_>, facts: FileFacts, scale: u32, grey: bool) -> PyResult<Option<Jpeg>> {
+        let Some(key) = key(facts) else { return Ok(None) };
+        let found = py.detach(|| {
+            let mut packed = SampleBytes::new();
+            let read = self.0.read(key, &mut packed);
+            let source = read.then(|| Source::new(packed.file()).ok()).flatten()?;
+            Some((Content::Packed(packed, PyOnceLock::new()), source))
+        });
+        let found = found.map(|(content, source)| {
+            Ok(Jpeg {
+                content,
+                source: drafted(source, scale, grey)?,
+            })
+        });
+        found.transpose()
+    }
+
+    /// Offers a file that had these facts before and after it was read.
+    fn offer(&self, py: Python<'_>, facts: FileFacts, file: Py<PyBytes>) {
+        let (key, file) = (key(facts), file.as_bytes(py));
+        py.detach(|| key.into_iter().for_each(|key| self.0.offer(key, file)));
+    }
+
+    /// What users have to know, each sentence once.
+    fn news(&self) -> Vec<String> {
+        self.0.news()
     }
 }
 

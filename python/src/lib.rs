@@ -3,7 +3,7 @@
 //! ```text
 //!  stokehold (Python: names, signatures, torch and NumPy)
 //!      └── stokehold._stokehold (this crate: types, the GIL, signals)
-//!              └── stokehold-loader, -gpu, -jpeg, -pipeline, -storage, -objects, -profile (everything else)
+//!              └── stokehold-loader, -cache, -gpu, -jpeg, -pipeline, -storage, -objects, -profile (everything else)
 //! ```
 //!
 //! This crate makes no decisions. A class of this module wraps one value of the crates below and converts
@@ -36,7 +36,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _stokehold {
     #[pymodule_export]
-    use super::images::{Jpeg, fetch};
+    use super::images::{ImageCache, Jpeg, fetch};
     #[pymodule_export]
     use super::loader::{Given, Iteration, Loader};
     #[pymodule_export]

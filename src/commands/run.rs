@@ -146,6 +146,9 @@ fn summary(images: &Images, names: &Names) -> String {
         "{} {opened}{processes}, and {module} made {} images of them",
         images.opened, images.made
     );
+    if images.cached > 0 {
+        text += &format!("; {} came from the image cache", images.cached);
+    }
     if images.different > 0 {
         text += &format!(
             "; {} differed from those of {others}, which made the rest of its process's images: please report that",

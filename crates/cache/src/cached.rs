@@ -76,10 +76,16 @@ impl Progress {
 
 /// The key of a sample as it is now. `scratch` is for its version.
 fn key_of(source: &dyn Source, sample: usize, scratch: &mut Vec<u8>) -> Option<Key> {
+    key_of_version(|into| source.version(sample, into), scratch)
+}
+
+/// The key of a version, which `write` writes.
+pub(crate) fn key_of_version(write: impl FnOnce(&mut Vec<u8>) -> bool, scratch: &mut Vec<u8>) -> Option<Key> {
     scratch.clear();
-    // What was packed with other tables cannot be read.
+    // What was packed with other tables cannot be read, and what was packed before 2 may have been a file without its end.
     scratch.extend(PackTables::built_in().id().to_le_bytes());
-    source.version(sample, scratch).then(|| xxh3_128(scratch))
+    scratch.push(2);
+    write(scratch).then(|| xxh3_128(scratch))
 }
 
 impl Cached {
@@ -144,7 +150,7 @@ impl Cached {
                 return self.progress.again(sample);
             }
             let progress = Arc::clone(&self.progress);
-            packing.offer(Waiting { progress, sample }, key, file);
+            packing.offer(Waiting::Sample { progress, sample }, key, file);
         }
     }
 }

@@ -29,7 +29,10 @@
 //!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a
 //!   training that never stops waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
-//! Images that cannot be packed, or would be half as large again, stay files: those of buckets are kept as they are, those of this
+//! A program that opens files itself asks for one by its [key](Cache::key_of_file), and offers those that are not there; what was packed
+//! as a sample of a source is the same.
+//!
+//! Images that cannot be packed, have no end, or would be half as large again, stay files: those of buckets are kept as they are, those of this
 //! machine are not kept. So are all, where the processor has no AVX2: on no other are packed images known to be read faster. Samples of
 //! [shards](stokehold_storage::shard) are not cached: they are prepared already. Masks are read from their files.
 //!
@@ -60,6 +63,7 @@ mod segment;
 mod store;
 mod writer;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,7 +73,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use serde::{Deserialize, Serialize};
 use stokehold_base::size::parse_size;
 use stokehold_jpeg::packed_is_fast;
-use stokehold_storage::Source;
+use stokehold_storage::{SampleBytes, Source, file_version};
 
 pub use cached::Cached;
 pub use error::CacheError;
@@ -341,6 +345,32 @@ impl Cache {
     /// The source with this cache before it.
     pub fn of(self: &Arc<Self>, source: Arc<dyn Source>) -> Arc<Cached> {
         Arc::new(Cached::new(Arc::clone(self), source))
+    }
+
+    /// The key of a regular file that somebody has opened: of its name and its six [numbers](file_version). It is that of the file
+    /// as a sample, so that all who read it share its packed image. None where it is not for a cache.
+    pub fn key_of_file(name: &OsStr, numbers: [i64; 6]) -> Option<u128> {
+        if !packed_is_fast() {
+            return None;
+        }
+        cached::key_of_version(|into| file_version(name, numbers, || true, into), &mut Vec::new())
+    }
+
+    /// Reads the packed image of a file, by its key. Whether it is there.
+    pub fn read(&self, key: u128, into: &mut SampleBytes) -> bool {
+        let store = self.packing.store();
+        let hit = store.read(key, into);
+        self.packing.count(hit);
+        if !hit {
+            store.follow();
+            store.lacks_one();
+        }
+        hit
+    }
+
+    /// Offers a file that had the key before it was read and after that. It is packed by at most two threads, unless too many wait.
+    pub fn offer(&self, key: u128, file: &[u8]) {
+        self.packing.offer_file(key, file);
     }
 
     /// The folder.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use stokehold_base::random::mix;
-use stokehold_jpeg::{Decoder, Metadata, PackTables, Packer, TranscodeOptions, packed_is_fast};
+use stokehold_jpeg::{Decoder, Header, Metadata, PackTables, Packer, TranscodeOptions, packed_is_fast};
 
 use crate::cached::Progress;
 use crate::pace::Pace;
@@ -19,6 +19,8 @@ use crate::{CacheError, CacheFacts};
 
 /// The most bytes of files from a network that wait in memory. Beyond that only a sample's number waits, and its file is read again.
 const WAITING: usize = 64 << 20;
+/// The most bytes of files that others have read that wait, unless there is only one. Those beyond that are packed in another epoch.
+const FILES: usize = 4 << 20;
 /// How many of the samples whose numbers wait are candidates for the next one: those that were read last. The system still has their
 /// files in memory.
 const NEAR: usize = 1024;
@@ -62,10 +64,19 @@ struct Queue {
     draws: u64,
 }
 
-/// A sample that waits to be packed.
-pub(crate) struct Waiting {
-    pub progress: Arc<Progress>,
-    pub sample: usize,
+/// What waits to be packed.
+pub(crate) enum Waiting {
+    /// A sample of a source.
+    Sample { progress: Arc<Progress>, sample: usize },
+    /// A file of this machine that somebody else has read.
+    File,
+}
+
+impl Waiting {
+    /// Whether it comes over a network.
+    fn is_distant(&self) -> bool {
+        matches!(self, Self::Sample { progress, .. } if progress.source().reach() > 0)
+    }
 }
 
 /// A file, and the key that it had before and after it was read.
@@ -152,8 +163,7 @@ impl Packing {
     pub fn offer(&self, waiting: Waiting, key: Key, file: &[u8]) {
         // Copied without the lock, which other loader threads wait for.
         let fits = |queue: &Queue| queue.bytes + file.len() <= WAITING;
-        let distant = waiting.progress.source().reach() > 0;
-        let copy = (distant && fits(&self.shared.queue())).then(|| file.to_vec());
+        let copy = (waiting.is_distant() && fits(&self.shared.queue())).then(|| file.to_vec());
         {
             let mut queue = self.shared.queue();
             match copy {
@@ -164,9 +174,24 @@ impl Packing {
                 None => queue.later.push(waiting),
             }
         }
-        // All, for one alone might be a thread that may not go on now.
-        self.shared.wake.notify_all();
-        self.start();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        self.start((cores / 2).clamp(1, 16));
+    }
+
+    /// Has a file packed that somebody else has read, if there is time for it soon.
+    pub fn offer_file(&self, key: Key, file: &[u8]) {
+        let fits = |queue: &Queue| queue.bytes == 0 || queue.bytes + file.len() <= FILES;
+        if self.shared.store.is_paused() || !may_pack(file) || !fits(&self.shared.queue()) {
+            return;
+        }
+        let file = file.to_vec();
+        {
+            let mut queue = self.shared.queue();
+            queue.bytes += file.len();
+            queue.fresh.push_back((Waiting::File, Fresh { key, file }));
+        }
+        // One process of several that read images.
+        self.start(1);
     }
 
     /// Packs all samples that are not there yet, on all cores.
@@ -193,7 +218,9 @@ impl Packing {
                             continue;
                         }
                         let progress = Arc::clone(progress);
-                        tools = self.shared.pack(tools, &Waiting { progress, sample }, None);
+                        tools = self
+                            .shared
+                            .pack(tools, &Waiting::Sample { progress, sample }, None);
                         // It may have been the one for which there was no room.
                         if self.shared.store.is_paused() {
                             next.fetch_min(sample, Ordering::Relaxed);
@@ -208,19 +235,16 @@ impl Packing {
         }
     }
 
-    /// Starts the threads, if they are not there yet.
-    fn start(&self) {
+    /// Wakes the threads, and starts those that are not there yet; so many of them pack in spare moments only.
+    fn start(&self, spare: usize) {
+        // All, for one alone might be a thread that may not go on now.
+        self.shared.wake.notify_all();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        if !threads.is_empty() {
-            return;
-        }
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let spare = (cores / 2).clamp(1, 16);
-        for number in 0..spare + self.paid {
-            let shared = Arc::clone(&self.shared);
+        for number in threads.len()..spare + self.paid {
+            let (shared, pays) = (Arc::clone(&self.shared), number < self.paid);
             let thread = thread::Builder::new()
                 .name("stokehold-pack".to_owned())
-                .spawn(move || shared.work(number >= spare));
+                .spawn(move || shared.work(pays));
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -344,15 +368,21 @@ impl Shared {
 
     /// Packs a sample and adds it.
     fn pack(&self, mut tools: Tools, waiting: &Waiting, read: Option<Fresh>) -> Tools {
-        let Waiting { progress, sample } = waiting;
-        let source = progress.source();
-        let Some(Fresh { key, file }) = read.or_else(|| progress.read(*sample, &self.store)) else {
+        let again = || match waiting {
+            Waiting::Sample { progress, sample } => progress.again(*sample),
+            Waiting::File => {}
+        };
+        let read = read.or_else(|| match waiting {
+            Waiting::Sample { progress, sample } => progress.read(*sample, &self.store),
+            Waiting::File => None,
+        });
+        let Some(Fresh { key, file }) = read else {
             // It is there, or what is wrong with it is said when it is loaded again.
-            progress.again(*sample);
+            again();
             return tools;
         };
         if self.store.has(key) {
-            progress.again(*sample);
+            again();
             return tools;
         }
         let packed = match catch_unwind(AssertUnwindSafe(|| tools.pack(&file))) {
@@ -366,16 +396,21 @@ impl Shared {
         // Without packing, only what comes over a network gains.
         let kept = match &packed {
             Some(packed) => Some(packed),
-            None => (source.reach() > 0).then_some(&file),
+            None => waiting.is_distant().then_some(&file),
         };
         match kept.map(|kept| self.store.add(key, kept)) {
             Some(Added::Yes) => {
                 self.added.fetch_add(1, Ordering::Relaxed);
                 self.file_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
-                progress.again(*sample);
+                again();
             }
-            Some(Added::No) => progress.again(*sample),
-            Some(Added::TooLarge) | None => self.refuse(progress, *sample),
+            Some(Added::No) => again(),
+            Some(Added::TooLarge) | None => match waiting {
+                Waiting::Sample { progress, sample } => self.refuse(progress, *sample),
+                Waiting::File => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                }
+            },
         }
         tools
     }
@@ -395,10 +430,11 @@ impl Tools {
         }
     }
 
-    /// The packed form of a JPEG, if there is one, and packed images are read faster here. One photo in twenty
+    /// The packed form of a whole JPEG, if there is one, and packed images are read faster here. One photo in twenty
     /// grows. It is read faster all the same, so up to one and a half times the file's size is kept.
     fn pack(&mut self, file: &[u8]) -> Option<Vec<u8>> {
-        if !may_pack(file) {
+        // Whoever gets a packed image cannot know what Pillow would say to a file without its end.
+        if !may_pack(file) || Header::parse_whole(file).is_err() {
             return None;
         }
         let options = TranscodeOptions {
@@ -474,7 +510,7 @@ mod tests {
         let encoder = Encoder::new(&mut file, 85);
         encoder.encode(&pixels, 64, 64, ColorType::Rgb).unwrap();
         let progress = Arc::new(Progress::new(Arc::new(Given)));
-        packing.offer(Waiting { progress, sample: 0 }, 10, &file);
+        packing.offer(Waiting::Sample { progress, sample: 0 }, 10, &file);
         thread::sleep(Duration::from_millis(300));
         assert!(!packing.store().has(10) && packing.store().stopped().is_some());
         drop(readers);
@@ -484,7 +520,7 @@ mod tests {
             // As the loader does it: one that was given up meanwhile is offered again.
             let progress = Arc::new(Progress::new(Arc::new(Given)));
             if packing.facts().waiting == 0 {
-                packing.offer(Waiting { progress, sample: 0 }, 10, &file);
+                packing.offer(Waiting::Sample { progress, sample: 0 }, 10, &file);
             }
             thread::sleep(Duration::from_millis(20));
         }

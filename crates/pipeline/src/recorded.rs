@@ -143,23 +143,13 @@ impl Drop for Source {
 }
 
 impl Source {
-    /// Reads the header of a JPEG.
+    /// Reads the header of a JPEG or of a packed image.
     ///
     /// # Errors
-    /// [`Error`] where the header is broken or of an unsupported kind, and where the last 4 KiB have no end of the image:
-    /// what a reader makes of a cut file is its own affair.
+    /// [`Error`] where [`Header::parse_whole`] refuses it: what a reader makes of a cut file is its own affair.
     pub fn new(bytes: &[u8]) -> Result<Source, Error> {
-        let header = Header::parse(bytes)?;
-        let Some(scan) = first_scan(bytes, &header) else {
-            return Err(unsupported("segments that libjpeg refuses"));
-        };
-        // A thumbnail before the scan has an end of its own.
-        let begin = bytes.len().saturating_sub(4096).max(scan);
-        if !bytes[begin..].windows(2).rev().any(|two| two == [0xFF, 0xD9]) {
-            return Err(stokehold_jpeg::Error::Truncated("without the marker of its end").into());
-        }
         Ok(Source {
-            header,
+            header: Header::parse_whole(bytes)?,
             scale: Scale::Full,
             grey: false,
             state: Mutex::default(),
@@ -372,38 +362,6 @@ pub fn shortened(head: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
             0xDA if framed => {
                 short.extend_from_slice(segment);
                 return Some((short, tables));
-            }
-            _ => return None,
-        }
-    }
-}
-
-/// Where the first scan's marker is, and whether the segments before it, and those between scans where there are several, are such
-/// as libjpeg reads: of others it makes an error, and the decoder here skips them.
-fn first_scan(bytes: &[u8], header: &Header) -> Option<usize> {
-    let (mut at, mut first, mut several) = (2, None, header.coding == Coding::Progressive);
-    loop {
-        let begin = at + bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
-        // Any number of FF may stand before a marker.
-        let begin = begin + bytes[begin..].iter().position(|&byte| byte != 0xFF)?;
-        at = begin + 1;
-        match bytes[begin] {
-            // Within a scan: a byte of data, and restarts.
-            0x00 if first.is_some() => {}
-            0x01 | 0xD0..=0xD7 => {}
-            0xD9 if first.is_some() => return first,
-            marker @ (0xC0..=0xC2 | 0xC4 | 0xDA..=0xDD | 0xE0..=0xEF | 0xFE) => {
-                let &[high, low, components] = bytes.get(at..at + 3)? else {
-                    return None;
-                };
-                at += usize::from(u16::from_be_bytes([high, low]));
-                if marker == 0xDA {
-                    first = first.or(Some(begin));
-                    several |= usize::from(components) != components_of(header);
-                    if !several {
-                        return first;
-                    }
-                }
             }
             _ => return None,
         }

@@ -12,6 +12,9 @@ pub struct Images {
     /// JPEGs that were opened, or that a decoder was asked for.
     #[serde(alias = "asked")]
     pub opened: u64,
+    /// Of these, those that were in the image cache.
+    #[serde(default)]
+    pub cached: u64,
     /// Images whose pixels Stokehold made.
     pub made: u64,
     /// Images that were compared with Pillow's, or with another library's.
@@ -55,6 +58,7 @@ impl Images {
             };
             all.processes += 1;
             all.opened += one.opened;
+            all.cached += one.cached;
             all.made += one.made;
             all.compared += one.compared;
             all.different += one.different;
@@ -95,7 +99,7 @@ mod tests {
     fn counts_of_processes_are_summed() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Images::read(dir.path(), "images"), Images::default());
-        let one = r#"{"opened": 10, "made": 8, "compared": 2, "different": 1, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
+        let one = r#"{"opened": 10, "cached": 3, "made": 8, "compared": 2, "different": 1, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
         fs::write(dir.path().join("images-1.json"), one).unwrap();
         fs::write(
             dir.path().join("images-2.json"),
@@ -110,8 +114,8 @@ mod tests {
         assert_eq!((decoded.opened, decoded.made, decoded.fallen_back), (5, 3, 2));
         let all = Images::read(dir.path(), "images");
         assert_eq!(
-            (all.processes, all.opened, all.made, all.fallen_back),
-            (2, 20, 16, 2)
+            (all.processes, all.opened, all.cached, all.made, all.fallen_back),
+            (2, 20, 6, 16, 2)
         );
         assert_eq!((all.compared, all.different), (4, 2));
         assert_eq!(all.saved_seconds(), Some(8.0));

@@ -9,7 +9,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-#[cfg(unix)]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::besides::Kinds;
@@ -176,29 +175,13 @@ impl Source for ImageFolder {
     }
 }
 
-/// The version of a regular file: its name without folders, its number in its file system, its size, and when it and its entry
-/// were changed. None if that was just now, or on a read-only file system whose times have no fractions: whoever made it has set them,
-/// and may set the same ones in its next edition. The folders are left out, so that a file is the same from whatever root it was listed.
+/// The version of a regular file; see [`file_version`].
 #[cfg(unix)]
 pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     use std::os::unix::fs::MetadataExt;
-    /// A file that was changed twice within a tick of its file system's clock, which is up to 2 s, may have one time for two versions.
-    const TICK: i64 = 2;
     let Ok(facts) = fs::metadata(path) else {
         return false;
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    if now.is_ok_and(|now| facts.ctime() + TICK > now.as_secs() as i64) {
-        return false;
-    }
-    #[cfg(target_os = "linux")]
-    if facts.ctime_nsec() == 0
-        && rustix::fs::statvfs(path)
-            .is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
-    {
-        return false;
-    }
-    into.extend(path.file_name().unwrap_or_default().as_encoded_bytes());
     let numbers = [
         facts.ino() as i64,
         facts.size() as i64,
@@ -207,10 +190,37 @@ pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
         facts.ctime(),
         facts.ctime_nsec(),
     ];
-    numbers
-        .iter()
-        .for_each(|number| into.extend(number.to_le_bytes()));
-    facts.is_file()
+    let may_be_an_edition = || {
+        #[cfg(target_os = "linux")]
+        return rustix::fs::statvfs(path)
+            .is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+        #[cfg(not(target_os = "linux"))]
+        false
+    };
+    let name = path.file_name().unwrap_or_default();
+    facts.is_file() && file_version(name, numbers, may_be_an_edition, into)
+}
+
+/// Writes the version of a regular file to `into`: its name without folders, and six numbers: its number in its file system, its size,
+/// and seconds and nanoseconds of the times when it and its entry were changed. None if that was just now, or if the times have no
+/// fractions and `may_be_an_edition` of a read-only file system: whoever made it has set them, and may set the same ones in its next
+/// edition. The folders are left out, so that a file is the same from whatever root it was listed.
+pub fn file_version(
+    name: &OsStr,
+    numbers: [i64; 6],
+    may_be_an_edition: impl FnOnce() -> bool,
+    into: &mut Vec<u8>,
+) -> bool {
+    /// A file that was changed twice within a tick of its file system's clock, which is up to 2 s, may have one time for two versions.
+    const TICK: i64 = 2;
+    let [.., changed, fraction] = numbers;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    if now.is_ok_and(|now| changed + TICK > now.as_secs() as i64) || (fraction == 0 && may_be_an_edition()) {
+        return false;
+    }
+    into.extend(name.as_encoded_bytes());
+    into.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    true
 }
 
 #[cfg(not(unix))]

@@ -52,7 +52,7 @@ pub use bucket::BucketFolder;
 pub use buckets::{Buckets, Fetch, LeftOut, Listed, Object, Place, open_buckets_with};
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
-pub use folder::{EXTENSIONS, ImageFolder, Sample, extensions_in_words, is_image_name};
+pub use folder::{EXTENSIONS, ImageFolder, Sample, extensions_in_words, file_version, is_image_name};
 pub use images::Images;
 pub use joined::Joined;
 pub use list::ImageList;

@@ -35,7 +35,7 @@ from typing import Any, Callable, Optional
 
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
-from stokehold import _counts, _originals
+from stokehold import _cache, _counts, _originals
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
@@ -96,7 +96,7 @@ class _State:
         self.clear()
 
     def clear(self) -> None:
-        self.opened = self.made = self.compared = self.different = self.fallen_back = 0
+        self.opened = self.cached = self.made = self.compared = self.different = self.fallen_back = 0
         #: Seconds of this thread's CPU time for the images that were compared, here and by Pillow.
         self.own_seconds = self.pillow_seconds = 0.0
         #: How often Pillow did what could have been remembered, by reason.
@@ -113,11 +113,11 @@ _pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def counts() -> dict[str, Any]:
     """What happened in this process since :func:`install`.
 
-    `opened` JPEGs; images whose pixels were `made` here, those that were `compared` with Pillow's and those that were
+    `opened` JPEGs, and those that were `cached`, in the folder of `STOKEHOLD_IMAGE_CACHE`; images whose pixels were `made` here, those that were `compared` with Pillow's and those that were
     `different`, with the CPU time of both sides (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and
     the `reasons`.
     """
-    names = ("opened", "made", "compared", "different", "own_seconds", "pillow_seconds", "fallen_back")
+    names = ("opened", "cached", "made", "compared", "different", "own_seconds", "pillow_seconds", "fallen_back")
     return {**{name: getattr(_state, name) for name in names}, "reasons": dict(_state.reasons)}
 
 
@@ -226,6 +226,8 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
     if not compared:
         return made
     own = time.thread_time() - began
+    # Of an image from the cache a file is made first.
+    _ = source.data
     began = time.thread_time()
     expected = by_pillow(_by_pillow(source, ops))
     _state.pillow_seconds += time.thread_time() - began
@@ -416,12 +418,20 @@ def _read(image: Any) -> bool:
     place = None
     try:
         place = file.tell()
-        file.seek(0)
-        source = Jpeg(file.read(), config[0] if config else 1, image.mode == "L")
+        scale, grey = config[0] if config else 1, image.mode == "L"
+        facts = _cache.facts_of(file)
+        source = _cache.read(facts, scale, grey)
         # Colours become grey in a draft.
         known = {"L": (1, 3) if config else (1,), "RGB": (3,), "CMYK": (4,)}[image.mode]
-        if source.size(()) != image._size or source.header[2] not in known:
-            raise ValueError("Pillow reads another header")
+        if source is not None and source.size(()) == image._size and source.header[2] in known:
+            _state.cached += 1
+            file.seek(0, io.SEEK_END)
+        else:
+            file.seek(0)
+            source = Jpeg(file.read(), scale, grey)
+            if source.size(()) != image._size or source.header[2] not in known:
+                raise ValueError("Pillow reads another header")
+            _cache.offer(facts, file, source)
     except (ValueError, TypeError, MemoryError) as error:
         _fall_back(str(error))
         if place is not None:
@@ -1219,6 +1229,7 @@ def _begin_process() -> None:
     global _lock
     _lock = threading.RLock()
     _state.clear()
+    _cache.begin_process()
     _counts.write_at_end(_state, write_counts)
 
 

@@ -230,6 +230,49 @@ fn another_process_reads_what_one_has_packed_also_while_it_goes_on() {
     assert!(contents(&*third.of(source)).iter().all(|(packed, _)| *packed));
 }
 
+#[cfg(unix)]
+#[test]
+fn files_that_others_open_are_the_same_as_samples() {
+    use std::os::unix::fs::MetadataExt;
+    if !packs() {
+        return;
+    }
+    let (data, dir) = (young_folder(3), tempfile::tempdir().unwrap());
+    // A reader of its own may make something else of a file without its end.
+    let cut = jpeg(3, 96);
+    fs::write(data.path().join("a/003.jpg"), &cut[..cut.len() - 2]).unwrap();
+    grow_old();
+    let path = |number: u32| data.path().join(format!("a/{number:03}.jpg"));
+    let key = |number: u32| {
+        let facts = path(number).metadata().unwrap();
+        let times = [
+            facts.mtime(),
+            facts.mtime_nsec(),
+            facts.ctime(),
+            facts.ctime_nsec(),
+        ];
+        let [a, b, c, d] = times;
+        let numbers = [facts.ino() as i64, facts.size() as i64, a, b, c, d];
+        Cache::key_of_file(path(number).file_name().unwrap(), numbers).unwrap()
+    };
+    let cache = open(dir.path(), PLENTY);
+    let mut bytes = SampleBytes::new();
+    for number in [0, 3] {
+        assert!(!cache.read(key(number), &mut bytes));
+        cache.offer(key(number), &fs::read(path(number)).unwrap());
+    }
+    wait_until("one is packed and one refused", || {
+        (cache.facts().added, cache.facts().refused) == (1, 1)
+    });
+    let cached = cache.of(counted(data.path(), 0));
+    let is_packed_one = |(packed, _): &(bool, Vec<u8>)| *packed;
+    let first: Vec<bool> = contents(&*cached).iter().map(is_packed_one).collect();
+    assert_eq!(first, [true, false, false, false]);
+    fill(&cached);
+    let found = (0..4).map(|number| cache.read(key(number), &mut bytes) && is_packed(bytes.file()));
+    assert_eq!(found.collect::<Vec<_>>(), [true, true, true, false]);
+}
+
 #[test]
 fn a_file_that_was_changed_is_another_sample() {
     if !packs() {

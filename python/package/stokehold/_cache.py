@@ -1,0 +1,75 @@
+"""The image cache behind `stokehold.pillow`, where `STOKEHOLD_IMAGE_CACHE` names one: files that were packed by this process, by an
+earlier worker, or by a `stokehold.Loader`, and that are read faster than JPEGs."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import warnings
+import zlib
+from typing import Any, Optional
+
+from stokehold._stokehold import ImageCache, Jpeg
+from stokehold.errors import StokeholdError
+
+Facts = tuple[str, int, int, int, int]
+
+
+class _State:
+    """What is open in this process, from the first file on: a fork has a cache of its own."""
+
+    opened = False
+    cache: Optional[ImageCache] = None
+
+
+_state = _State()
+#: A fork must not close what belongs to the process before it.
+_before: list[ImageCache] = []
+#: What was said, by a hash. Workers that are forked share it, so that one of them says it.
+_said = mmap.mmap(-1, mmap.PAGESIZE)
+
+
+def _open() -> Optional[ImageCache]:
+    _state.opened = True
+    try:
+        _state.cache = ImageCache.open()
+    except StokeholdError as error:
+        _warn(f"{error}; images are read without a cache")
+    return _state.cache
+
+
+def _warn(text: str) -> None:
+    slot = zlib.crc32(text.encode()) % len(_said)
+    if not _said[slot]:
+        _said[slot] = 1
+        warnings.warn(f"stokehold.pillow: {text}", RuntimeWarning, stacklevel=3)
+
+
+def begin_process() -> None:
+    """To be called by a fork."""
+    if _state.cache is not None:
+        _before.append(_state.cache)
+    _state.opened, _state.cache = False, None
+
+
+def facts_of(file: Any) -> Optional[Facts]:
+    """What the cache knows an open file by. None where it is no file of this machine, or there is no cache."""
+    cache = _state.cache if _state.opened else _open()
+    if cache is None or type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
+        return None
+    facts = os.fstat(file.fileno())
+    return file.name, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def read(facts: Optional[Facts], scale: int, grey: bool) -> Optional[Jpeg]:
+    """The image of a file, decoded at a scale and maybe to grey, if it is there."""
+    return None if _state.cache is None or facts is None else _state.cache.read(facts, scale, grey)
+
+
+def offer(facts: Optional[Facts], file: Any, source: Jpeg) -> None:
+    """Has a file packed that had these facts before it was read."""
+    if _state.cache is not None and facts is not None and facts_of(file) == facts:
+        _state.cache.offer(facts, source.data)
+        for sentence in _state.cache.news():
+            _warn(sentence)
