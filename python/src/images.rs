@@ -391,20 +391,11 @@ impl Jpeg {
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct ImageCache(Arc<Cache>);
 
-/// Its name, its number in the file system, its size, and when it and its entry were changed, in nanoseconds.
-type FileFacts = (OsString, u64, u64, i64, i64);
+/// Its name, its number in the file system, its size, and seconds and nanoseconds of when it and its entry were changed.
+type FileFacts = (OsString, u64, i64, (i64, i64), (i64, i64));
 
-fn key((name, inode, size, changed, entry_changed): FileFacts) -> Option<u128> {
-    let of = |time: i64| (time.div_euclid(1_000_000_000), time.rem_euclid(1_000_000_000));
-    let (changed, entry_changed) = (of(changed), of(entry_changed));
-    let numbers = [
-        inode as i64,
-        size as i64,
-        changed.0,
-        changed.1,
-        entry_changed.0,
-        entry_changed.1,
-    ];
+fn key((name, inode, size, changed, entry): FileFacts) -> Option<u128> {
+    let numbers = [inode as i64, size, changed.0, changed.1, entry.0, entry.1];
     Cache::key_of_file(Path::new(&name).file_name()?, numbers)
 }
 

@@ -13,7 +13,8 @@ from typing import Any, Optional
 from stokehold._stokehold import ImageCache, Jpeg
 from stokehold.errors import StokeholdError
 
-Facts = tuple[str, int, int, int, int]
+Facts = tuple[str, int, int, tuple[int, int], tuple[int, int]]
+_SECOND = 10**9
 
 
 class _State:
@@ -59,7 +60,7 @@ def facts_of(file: Any) -> Optional[Facts]:
     if cache is None or type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
         return None
     facts = os.fstat(file.fileno())
-    return file.name, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+    return file.name, facts.st_ino, facts.st_size, divmod(facts.st_mtime_ns, _SECOND), divmod(facts.st_ctime_ns, _SECOND)
 
 
 def read(facts: Optional[Facts], scale: int, grey: bool) -> Optional[Jpeg]:

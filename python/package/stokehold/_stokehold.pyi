@@ -132,7 +132,7 @@ class Jpeg:
         self, numbers: Sequence[float], larger_first: bool, address: int, count: int, normalize: Optional[Normalize] = None
     ) -> None: ...
 
-FileFacts = tuple[str, int, int, int, int]
+FileFacts = tuple[str, int, int, tuple[int, int], tuple[int, int]]
 
 class ImageCache:
     @staticmethod
