@@ -897,10 +897,7 @@ impl Walk<'_> {
         for (y, to) in out.chunks_exact_mut(wanted.row()).enumerate() {
             let line = &rows.data[y * rows.stride..];
             match wanted.pixel {
-                1 => to
-                    .iter_mut()
-                    .zip(line.as_chunks::<4>().0)
-                    .for_each(|(to, pixel)| *to = per_op::luminance(pixel)),
+                1 => to_grey(line.as_chunks().0, to),
                 3 => spread::<3>(line, to),
                 _ => spread::<4>(line, to),
             }
@@ -959,6 +956,27 @@ fn full(width: u32, height: u32) -> Region {
         width,
         height,
     }
+}
+
+/// Makes levels of grey of pixels, as Pillow does.
+fn to_grey(pixels: &[[u8; 4]], out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        #[target_feature(enable = "avx2")]
+        fn wide(pixels: &[[u8; 4]], out: &mut [u8]) {
+            luminances(pixels, out);
+        }
+        // SAFETY: the processor has AVX2.
+        return unsafe { wide(pixels, out) };
+    }
+    luminances(pixels, out);
+}
+
+#[inline(always)]
+fn luminances(pixels: &[[u8; 4]], out: &mut [u8]) {
+    out.iter_mut()
+        .zip(pixels)
+        .for_each(|(to, pixel)| *to = per_op::luminance(pixel));
 }
 
 /// Makes pixels of levels of grey.

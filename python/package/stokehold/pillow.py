@@ -4,9 +4,9 @@
 
 From then on `PIL.Image.open` of a JPEG gives an image that remembers what is asked of it: `convert` to RGB and to grey, `draft`,
 `crop`, `resize`, `reduce`, `transpose`, what Pillow makes of these (`ImageOps.fit`, `ImageOps.exif_transpose`, `rotate` by right
-angles), borders (`ImageOps.expand`, `ImageOps.pad`), and changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at pixels, one native call decodes the part of the file that
-counts and performs the rest. The object then **becomes a plain Pillow image for good**, so nothing of this module is involved in
-what comes after.
+angles), borders (`ImageOps.expand`, `ImageOps.pad`), and changes of colours (`ImageEnhance`, `ImageOps`). When somebody looks at
+pixels, one native call decodes the part of the file that counts and performs the rest. The object then **becomes a plain Pillow
+image for good**, so nothing of this module is involved in what comes after.
 
 The pixels are Pillow's to the bit. :func:`install` compares with the installed Pillow first, and steps aside where that differs.
 Whatever is not remembered, and every file that is damaged, is Pillow's own work: its pixels, or its exception.
@@ -811,7 +811,7 @@ def _watch_borders() -> None:
             try:
                 across, down = (round((size[axis] - resized.size[axis]) * max(0, min(centering[axis], 1))) for axis in range(2))
                 x, y = (across, 0) if resized.size[0] != size[0] else (0, down)
-                made = _placed(resized, x, y, *size, color)
+                made = _placed(resized, x, y, size[0], size[1], color)
             except Exception:
                 pass
         return pad(image, size, method, color, centering) if made is None else made

@@ -107,6 +107,7 @@ fn each<const N: usize>(pixel: &mut [u8; N], f: impl Fn(u8) -> u8) {
 }
 
 /// ITU-R 601-2 luma with 16 fractional bits.
+#[inline]
 pub(crate) fn luminance<const N: usize>(p: &[u8; N]) -> u8 {
     ((u32::from(p[0]) * 19595 + u32::from(p[1]) * 38470 + u32::from(p[2]) * 7471 + 0x8000) >> 16) as u8
 }
