@@ -66,6 +66,12 @@ def of_bytes(transform):
     return read
 
 
+def thumbnail(path):
+    image = Image.open(path)
+    image.thumbnail((256, 256))
+    return F.pil_to_tensor(image.convert("RGB"))
+
+
 def several(*transforms):
     def views(path):
         image = opened(path)
@@ -97,6 +103,9 @@ def scripts():
                 [v2.ToImage(), v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
             )
         ),
+        "thumbnail of 256": thumbnail,
+        "Pad 32, CenterCrop 256": of_path(T.Compose([T.Pad(32, (124, 116, 104)), T.CenterCrop(256), *END])),
+        "Grayscale, RandomResizedCrop 224": of_path(T.Compose([T.Grayscale(), *crop, T.ToTensor(), T.Normalize([0.45], [0.22])])),
         "np.asarray": lambda path: torch.from_numpy(numpy.array(opened(path))),
         "size alone": lambda path: torch.tensor(Image.open(path).size),
     }

@@ -35,6 +35,7 @@ NEWER = tuple(int(number) for number in Image.__version__.split(".")[:2]) >= (9,
 @pytest.fixture(autouse=True)
 def installed() -> Iterator[None]:
     # A test before this one may have had another Pillow.
+    ours.uninstall()
     ours._state.tested = False
     assert ours.install(0)
     yield
@@ -788,6 +789,38 @@ def test_a_pillow_with_another_resize_keeps_its_resize(monkeypatch: pytest.Monke
         assert ours.install(0)
     assert type(rgb().crop((0, 0, 9, 9))).__name__ == "_Remembered"
     assert type(rgb().resize((9, 9))).__name__ == "Image"
+
+
+@pytest.mark.parametrize("kind", ["resizes", "reductions", "drafts", "conversions", "colors", "transforms"])
+def test_what_differs_is_left_to_pillow(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours._state, kind, False)
+    draws = random.Random(kind)
+    for number in range(40):
+        data = photo(number, 120, 90, **draws.choice(KINDS))
+        start = draws.randrange(8)
+        chain = drawn_chain(draws, *started(data, start).size)
+        expected, seen = both(lambda data=data, start=start, chain=chain: performed(started(data, start), chain))
+        assert expected == seen, (start, chain)
+    image = Image.open(io.BytesIO(PHOTO))
+    if kind == "drafts":
+        image.draft(None, (9, 9))
+    size = image.size
+    made: dict[str, Callable[[], Any]] = {
+        "resizes": lambda: image.resize((9, 9)),
+        "reductions": lambda: image.reduce(2),
+        "drafts": lambda: image.crop((0, 0, 9, 9)),
+        "conversions": lambda: image.convert("L"),
+        "colors": lambda: ImageOps.invert(image.convert("RGB")),
+        "transforms": lambda: image.transform(size, 0, (1, 0, 3, 0, 1, 2)),
+    }
+    assert type(made[kind]()) is Image.Image
+
+
+def test_little_is_imported() -> None:
+    ran = run_in("import sys, stokehold.pillow\nprint(sorted({'numpy', 'torch', 'stokehold.transforms', 'stokehold._loader', 'json'} & set(sys.modules)))")
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+    ran = run_in("import stokehold\nprint(stokehold.images.info.__name__, stokehold.errors.DataError is stokehold.DataError, set(stokehold.__all__) <= set(dir(stokehold)))\nfrom stokehold import *\nprint(decode.__name__, transforms.Compose.__name__)")
+    assert ran.stdout.split() == ["info", "True", "True", "decode", "Compose"], ran.stderr
 
 
 def test_a_difference_is_found_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
