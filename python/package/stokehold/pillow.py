@@ -16,6 +16,8 @@ Whatever is not remembered, and every file that is damaged, is Pillow's own work
 
 `STOKEHOLD_PILLOW=off` has :func:`install` do nothing, and `STOKEHOLD_PILLOW=check` has it compare every hundredth image with
 Pillow's, `check:N` every N-th one. At the first difference the process goes back to Pillow, with a warning.
+
+With `STOKEHOLD_IMAGE_CACHE=DIR[:SIZE]`, files are decoded from what is packed of them in that folder, by this or another process.
 """
 
 from __future__ import annotations
@@ -113,8 +115,8 @@ _pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def counts() -> dict[str, Any]:
     """What happened in this process since :func:`install`.
 
-    `opened` JPEGs, and those that were `cached`, in the folder of `STOKEHOLD_IMAGE_CACHE`; images whose pixels were `made` here, those that were `compared` with Pillow's and those that were
-    `different`, with the CPU time of both sides (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and
+    `opened` JPEGs, and those that were `cached`; images whose pixels were `made` here, those that were `compared` with Pillow's
+    and those that were `different`, with the CPU time of both sides (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and
     the `reasons`.
     """
     names = ("opened", "cached", "made", "compared", "different", "own_seconds", "pillow_seconds", "fallen_back")
