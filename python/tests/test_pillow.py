@@ -631,6 +631,13 @@ def test_pixels_of_inks_are_a_reason() -> None:
     assert ours.counts()["reasons"] == {'pixels of mode CMYK were wanted before convert("RGB")': 1}
 
 
+def test_drafts_at_an_eighth_are_pillows() -> None:
+    for size, reasons in ((40, {}), (9, {"draft at an eighth of the size": 1})):
+        ours._state.clear()
+        Image.open(io.BytesIO(PHOTO)).thumbnail((size, size), reducing_gap=1.5)
+        assert ours.counts()["reasons"] == reasons
+
+
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(PHOTO)

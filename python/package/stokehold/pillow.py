@@ -410,9 +410,13 @@ def _read(image: Any) -> bool:
     own = image.__dict__
     own["_tried"] = True
     tile, config = image.tile, image.decoderconfig
+    if config == (8, 0):
+        # Of a damaged file Pillow may make other pixels.
+        _fall_back("draft at an eighth of the size")
+        return False
     if (
         len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *image._size)
-        or config and not (_state.drafts and config in ((1, 0), (2, 0), (4, 0), (8, 0))) or image.fp is None or own.get(_PIXELS) is not None
+        or config and not (_state.drafts and config in ((1, 0), (2, 0), (4, 0))) or image.fp is None or own.get(_PIXELS) is not None
         or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
     ):  # fmt: skip
         return False
@@ -1159,7 +1163,7 @@ def _differences() -> str:
         sources.append((source, expected))
         if _differs_in_its_header(file):
             _state.headers = False
-    scaled = [Jpeg(source.data, scale, expected.mode == "L") for source, expected in sources for scale in (2, 4, 8)]
+    scaled = [Jpeg(source.data, scale, expected.mode == "L") for source, expected in sources for scale in (2, 4)]
     scaled.append(Jpeg(sources[0][0].data, 2, True))
     _state.drafts = all(source.packed((), _LARGER_FIRST) == _by_pillow(source, ()).tobytes() for source in scaled)
     (source, plain), _, grey, _ = sources
