@@ -997,6 +997,10 @@ def _watch_torchvision() -> None:
         source.floats_to((), _LARGER_FIRST, floats.data_ptr(), floats.numel(), normalization)
         expected = to_tensor(probe)
         same = same and torch.equal(floats, expected if normalization is None else normalize(expected, mean, std))
+    if same:
+        levels = floats[:1]
+        source.floats_to((_CONVERT, 1, *size), _LARGER_FIRST, levels.data_ptr(), levels.numel(), (mean, std))
+        same = torch.equal(levels, normalize(to_tensor(probe.convert("L")), mean[:1], std[:1]))
     _replace(_functional_pil, "adjust_hue", hued)
     _replace(_functional_pil, "to_grayscale", grey)
     if not same:
