@@ -167,9 +167,9 @@ def drawn_chain(draws: random.Random, width: int, height: int) -> list[tuple[str
     return chain
 
 
-def started(data: bytes, how: int) -> Any:
-    """An opened image, in one of the ways that there are."""
-    image = Image.open(io.BytesIO(data))
+def started(data: Any, how: int) -> Any:
+    """An opened image of bytes or a file, in one of the ways that there are."""
+    image = Image.open(io.BytesIO(data) if isinstance(data, bytes) else data)
     if how == 0:
         image.draft("RGB", (image.width // 3, image.height // 3))
     elif how == 1:
