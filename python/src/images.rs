@@ -109,7 +109,6 @@ fn parse(numbers: &[f64]) -> Option<Vec<Recorded>> {
                 interpolation: match filter as u8 {
                     0 => Interpolation::Nearest,
                     2 => Interpolation::Bilinear,
-                    3 => Interpolation::Bicubic,
                     _ => return None,
                 },
                 fill: [red, green, blue].map(|level| level as u8),

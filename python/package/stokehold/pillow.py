@@ -565,7 +565,7 @@ class _Remembering:
             width, height = size
             color = (0, 0, 0) if fillcolor is None else fillcolor
             fine = (
-                method == 0 and _state.transforms and self.mode == "RGB" and isinstance(resample, int) and resample in (0, 2, 3) and fill == 1 and type(color) is tuple and len(color) == 3
+                method == 0 and _state.transforms and self.mode == "RGB" and isinstance(resample, int) and resample in (0, 2) and fill == 1 and type(color) is tuple and len(color) == 3
                 and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
                 and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= _PIXELS_MOST
@@ -1192,7 +1192,7 @@ def _differences() -> str:
     values.update({code: (0, 0.4, 1, 1.7) for code in (_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS)})
     _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
     maps = [(1, 0, -3.5, 0, 1, 7), (0.9, 0.3, -4, -0.3, 0.9, 11), (1, 0.25, 0.5, 0, 1, 0), (30.5, 1000, 0, 0, 30, 0)]
-    _state.transforms = all(same(_AFFINE, kind, *numbers, 9, 8, 7, 31, 23) for kind in (0, 2, 3) for numbers in maps)
+    _state.transforms = all(same(_AFFINE, kind, *numbers, 9, 8, 7, 31, 23) for kind in (0, 2) for numbers in maps)
     names = {"resizes": "resizes", "reductions": "reductions", "drafts": "drafts", "conversions": "conversions to grey", "colors": "changes of colours", "transforms": "transforms"}
     left = [text for name, text in names.items() if not getattr(_state, name)]
     if left:
