@@ -29,7 +29,7 @@ import stokehold
 import stokehold.pillow
 from stokehold import _cache
 
-#: What each side reads from.
+#: The image cache of each side.
 CACHES = {"Pillow": None, "files": None}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 END = [T.ToTensor(), T.Normalize(MEAN, STD)]

@@ -33,7 +33,7 @@ pub(crate) struct Jpeg {
 
 enum Content {
     File(Py<PyBytes>),
-    /// What a cache has of a file, and a JPEG of the same pixels, once somebody wants one.
+    /// The packed image of a file, and a JPEG with the same pixels once one was asked for.
     Packed(SampleBytes, PyOnceLock<Py<PyBytes>>),
 }
 
@@ -166,7 +166,7 @@ impl Jpeg {
         .map_err(refused)
     }
 
-    /// What is decoded.
+    /// The bytes that the decoder reads: the file, or its packed image.
     fn input<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
         match &self.content {
             Content::File(bytes) => bytes.as_bytes(py),
@@ -203,7 +203,7 @@ impl Jpeg {
     }
 }
 
-/// Of a scale in numbers: 1, 2, 4 or 8.
+/// The source, decoded at a scale of 1, 2, 4 or 8, and to grey or RGB.
 fn drafted(source: Source, scale: u32, grey: bool) -> PyResult<Source> {
     let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
     Ok(source.drafted(scale, grey))
@@ -226,7 +226,7 @@ impl Jpeg {
         })
     }
 
-    /// What its sides are divided by when it is decoded, 1, 2, 4 or 8, and whether only its luminance is.
+    /// The number that divides its sides when it is decoded (1, 2, 4 or 8), and whether it is decoded to grey.
     #[getter]
     fn draft(&self) -> (u32, bool) {
         let (scale, grey) = self.source.draft();
@@ -390,7 +390,7 @@ impl Jpeg {
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct ImageCache(Arc<Cache>);
 
-/// Its name, its number in the file system, its size, and seconds and nanoseconds of when it and its entry were changed.
+/// A file's name, inode and size, and its mtime and ctime in seconds and nanoseconds.
 type FileFacts = (OsString, u64, i64, (i64, i64), (i64, i64));
 
 fn key((name, inode, size, changed, entry): FileFacts) -> Option<u128> {

@@ -82,7 +82,7 @@ fn key_of(source: &dyn Source, sample: usize, scratch: &mut Vec<u8>) -> Option<K
 /// The key of a version, which `write` writes.
 pub(crate) fn key_of_version(write: impl FnOnce(&mut Vec<u8>) -> bool, scratch: &mut Vec<u8>) -> Option<Key> {
     scratch.clear();
-    // What was packed with other tables cannot be read, and what was packed before 2 may have been a file without its end.
+    // Images that were packed with other tables cannot be read. Version 1 also packed files without their end.
     scratch.extend(PackTables::built_in().id().to_le_bytes());
     scratch.push(2);
     write(scratch).then(|| xxh3_128(scratch))

@@ -29,8 +29,8 @@
 //!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a
 //!   training that never stops waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
-//! A program that opens files itself asks for one by its [key](Cache::key_of_file), and offers those that are not there; what was packed
-//! as a sample of a source is the same.
+//! A program that opens files itself asks for each by its [key](Cache::key_of_file), and offers those that the cache lacks. A sample of a
+//! source has the same key, so both share one packed image.
 //!
 //! Images that cannot be packed, have no end, or would be half as large again, stay files: those of buckets are kept as they are, those of this
 //! machine are not kept. So are all, where the processor has no AVX2: on no other are packed images known to be read faster. Samples of
@@ -347,8 +347,8 @@ impl Cache {
         Arc::new(Cached::new(Arc::clone(self), source))
     }
 
-    /// The key of a regular file that somebody has opened: of its name and its six [numbers](file_version). It is that of the file
-    /// as a sample, so that all who read it share its packed image. None where it is not for a cache.
+    /// The key of an open regular file, from its name and its six [numbers](file_version). The file has the same key as a sample
+    /// of a source, so all readers share its packed image. `None` if the file cannot be cached.
     pub fn key_of_file(name: &OsStr, numbers: [i64; 6]) -> Option<u128> {
         if !packed_is_fast() {
             return None;
@@ -356,7 +356,7 @@ impl Cache {
         cached::key_of_version(|into| file_version(name, numbers, || true, into), &mut Vec::new())
     }
 
-    /// Reads the packed image of a file, by its key. Whether it is there.
+    /// Reads the packed image with this key to `into`. Returns whether the cache has it.
     pub fn read(&self, key: u128, into: &mut SampleBytes) -> bool {
         let store = self.packing.store();
         let hit = store.read(key, into);
@@ -368,7 +368,8 @@ impl Cache {
         hit
     }
 
-    /// Offers a file that had the key before it was read and after that. It is packed by at most two threads, unless too many wait.
+    /// Offers a file that had this key before and after it was read. The threads that take the share pack it, or one thread in
+    /// spare moments. If too many files wait, it is dropped.
     pub fn offer(&self, key: u128, file: &[u8]) {
         self.packing.offer_file(key, file);
     }

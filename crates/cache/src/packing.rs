@@ -19,7 +19,8 @@ use crate::{CacheError, CacheFacts};
 
 /// The most bytes of files from a network that wait in memory. Beyond that only a sample's number waits, and its file is read again.
 const WAITING: usize = 64 << 20;
-/// The most bytes of files that others have read that wait, unless there is only one. Those beyond that are packed in another epoch.
+/// The most bytes of files from [`Packing::offer_file`] that wait in memory; one larger file may wait alone. The others are packed in a
+/// later epoch.
 const FILES: usize = 4 << 20;
 /// How many of the samples whose numbers wait are candidates for the next one: those that were read last. The system still has their
 /// files in memory.
@@ -68,7 +69,7 @@ struct Queue {
 pub(crate) enum Waiting {
     /// A sample of a source.
     Sample { progress: Arc<Progress>, sample: usize },
-    /// A file of this machine that somebody else has read.
+    /// A file of this machine that the caller has read.
     File,
 }
 
@@ -178,7 +179,7 @@ impl Packing {
         self.start((cores / 2).clamp(1, 16));
     }
 
-    /// Has a file packed that somebody else has read, if there is time for it soon.
+    /// Has a file packed that the caller has read, unless too many wait.
     pub fn offer_file(&self, key: Key, file: &[u8]) {
         let fits = |queue: &Queue| queue.bytes == 0 || queue.bytes + file.len() <= FILES;
         if self.shared.store.is_paused() || !may_pack(file) || !fits(&self.shared.queue()) {
@@ -190,7 +191,7 @@ impl Packing {
             queue.bytes += file.len();
             queue.fresh.push_back((Waiting::File, Fresh { key, file }));
         }
-        // One process of several that read images.
+        // Other processes, such as a DataLoader's other workers, pack too.
         self.start(1);
     }
 
@@ -235,9 +236,9 @@ impl Packing {
         }
     }
 
-    /// Wakes the threads, and starts those that are not there yet; so many of them pack in spare moments only.
+    /// Wakes the threads and starts the missing ones: those that take the share, and `spare` that pack only in spare moments.
     fn start(&self, spare: usize) {
-        // All, for one alone might be a thread that may not go on now.
+        // All of them: a single one might be a thread that has to wait.
         self.shared.wake.notify_all();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for number in threads.len()..spare + self.paid {
@@ -433,7 +434,7 @@ impl Tools {
     /// The packed form of a whole JPEG, if there is one, and packed images are read faster here. One photo in twenty
     /// grows. It is read faster all the same, so up to one and a half times the file's size is kept.
     fn pack(&mut self, file: &[u8]) -> Option<Vec<u8>> {
-        // Whoever gets a packed image cannot know what Pillow would say to a file without its end.
+        // Pillow raises an exception for a file without its end, and a packed image would hide that.
         if !may_pack(file) || Header::parse_whole(file).is_err() {
             return None;
         }

@@ -39,7 +39,8 @@ pub enum Error {
 /// So many operations on one image are performed at once.
 pub const MOST_OPERATIONS: usize = 128;
 
-/// One operation of Pillow's. [`Op::Affine`] and [`Op::Step`] apply to RGB, and the others to grey, too.
+/// One operation of Pillow's. [`Op::Affine`], [`Op::Step`] and [`Op::ToGrey`] apply to RGB, [`Op::ToRgb`] to grey, and the others to
+/// both.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     /// A rectangle that begins at this place.
@@ -48,7 +49,7 @@ pub enum Op {
         x: i64,
         /// Its upper edge.
         y: i64,
-        /// What shows where the image does not reach.
+        /// The colour outside of the image. Grey takes the first level.
         fill: [u8; 3],
     },
     /// The part left, upper, right, lower, which lies within the image, in another size.
@@ -156,14 +157,14 @@ impl Source {
         })
     }
 
-    /// The same image, decoded at a scale, and to its luminance alone or to RGB: what Pillow opens, or makes of it by `draft`.
+    /// The same image, decoded at `scale` and to grey or RGB, as Pillow decodes it after `draft`.
     #[must_use]
     pub fn drafted(mut self, scale: Scale, grey: bool) -> Source {
         (self.scale, self.grey) = (scale, grey);
         self
     }
 
-    /// The scale at which it is decoded, and whether to its luminance alone.
+    /// The scale at which it is decoded, and whether it is decoded to grey.
     pub fn draft(&self) -> (Scale, bool) {
         (self.scale, self.grey)
     }
@@ -181,7 +182,7 @@ impl Source {
         }
     }
 
-    /// Whether operations make grey of the image; none where one does not apply to what those before it make.
+    /// Whether the result of the operations is grey. `None` if an operation does not apply to the result of the operations before it.
     pub fn is_grey(&self, ops: &[Recorded]) -> Option<bool> {
         ops.iter()
             .enumerate()
@@ -201,8 +202,8 @@ impl Source {
     /// given. The fourth byte of [`Layout::Rgbx`] has no meaning.
     ///
     /// # Errors
-    /// [`Error`] where the bytes that are needed are broken, where an operation does not apply, and in other layouts than
-    /// [`Layout::Grey`] of what is [grey](Self::is_grey), and [`Layout::Rgb`] and [`Layout::Rgbx`] of the rest.
+    /// [`Error`] if the bytes that are needed are broken, if an operation does not apply, or if the layout does not fit: a result
+    /// that is [grey](Self::is_grey) needs [`Layout::Grey`], any other [`Layout::Rgb`] or [`Layout::Rgbx`].
     ///
     /// # Panics
     /// Where `out` has not the size of the result.
@@ -604,7 +605,7 @@ enum Pixels<'a> {
         data: &'a [u8],
         stride: usize,
     },
-    /// Without gaps, and possibly with bytes behind, which have no meaning.
+    /// Without gaps. Bytes after the last row have no meaning.
     Owned(Vec<u8>),
 }
 
@@ -640,8 +641,8 @@ struct Walk<'a> {
     order: PassOrder,
 }
 
-/// A rectangle of what the first `n` operations make, in pixels of 3 or 4 bytes, or of 1 where they are grey. The first 0 make the
-/// file's image.
+/// A rectangle of the result of the first `n` operations, in pixels of 3 or 4 bytes, or of 1 if they are grey. If `n` is 0, it is a
+/// rectangle of the decoded image.
 #[derive(Clone, Copy)]
 struct Wanted {
     n: usize,
@@ -879,7 +880,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// [`write`](Self::write) of grey made of RGB, where that is wanted, and of RGB made of grey.
+    /// [`write`](Self::write) of a conversion: to grey if pixels of one byte are wanted, and to RGB otherwise.
     fn convert(
         &self,
         decoder: &mut Decoder,
@@ -958,7 +959,7 @@ fn full(width: u32, height: u32) -> Region {
     }
 }
 
-/// Makes levels of grey of pixels, as Pillow does.
+/// Converts pixels to grey, as Pillow does.
 fn to_grey(pixels: &[[u8; 4]], out: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
@@ -979,7 +980,7 @@ fn luminances(pixels: &[[u8; 4]], out: &mut [u8]) {
         .for_each(|(to, pixel)| *to = per_op::luminance(pixel));
 }
 
-/// Makes pixels of levels of grey.
+/// Converts grey to pixels of `N` equal bytes.
 fn spread<const N: usize>(levels: &[u8], out: &mut [u8]) {
     let out = out.as_chunks_mut::<N>().0;
     out.iter_mut()
@@ -987,7 +988,7 @@ fn spread<const N: usize>(levels: &[u8], out: &mut [u8]) {
         .for_each(|(to, &level)| *to = [level; N]);
 }
 
-/// Gives all pixels one colour; grey is the first level.
+/// Gives all pixels one colour. Grey takes its first level.
 fn paint(out: &mut [u8], pixel: usize, [r, g, b]: [u8; 3]) {
     match pixel {
         1 => out.fill(r),

@@ -202,9 +202,9 @@ pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
 }
 
 /// Writes the version of a regular file to `into`: its name without folders, and six numbers: its number in its file system, its size,
-/// and seconds and nanoseconds of the times when it and its entry were changed. None if that was just now, or if the times have no
-/// fractions and `may_be_an_edition` of a read-only file system: whoever made it has set them, and may set the same ones in its next
-/// edition. The folders are left out, so that a file is the same from whatever root it was listed.
+/// and seconds and nanoseconds of the times when it and its entry were changed. Returns false if its entry was changed just now, or if
+/// the times have no fractions and `may_be_an_edition` says that the file system is read-only: its maker has set these times, and may set
+/// the same ones in the next edition. The folders are left out, so that a file is the same from whatever root it was listed.
 pub fn file_version(
     name: &OsStr,
     numbers: [i64; 6],

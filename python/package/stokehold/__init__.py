@@ -56,7 +56,7 @@ __all__ = [
     "wrap",
 ]
 
-#: The modules of the names above. One is imported when a name of it is asked for first: a worker that only opens images with
+#: Modules and their names above. A module is imported when one of its names is first used: a worker that only opens images with
 #: `stokehold.pillow` needs none of them.
 _MODULES = {
     "_advise": ("Advice", "Advised", "advise"),

@@ -1,5 +1,5 @@
-"""The image cache behind `stokehold.pillow`, where `STOKEHOLD_IMAGE_CACHE` names one: files that were packed by this process, by an
-earlier worker, or by a `stokehold.Loader`, and that are read faster than JPEGs."""
+"""The image cache that `stokehold.pillow` reads if `STOKEHOLD_IMAGE_CACHE` names one. It holds files that this process, an earlier
+worker or a `stokehold.Loader` has packed, and that are decoded faster than JPEGs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _State:
 
 
 _state = _State()
-#: A fork must not close what belongs to the process before it.
+#: Caches of parent processes, which a forked child must not close.
 _before: list[ImageCache] = []
-#: What was said, by a hash. Workers that are forked share it, so that one of them says it.
+#: The hashes of warnings that were given. Forked workers share it, so each warning is given once.
 _said = mmap.mmap(-1, mmap.PAGESIZE)
 
 
@@ -48,14 +48,14 @@ def _warn(text: str) -> None:
 
 
 def begin_process() -> None:
-    """To be called by a fork."""
+    """Forgets the cache of the parent process. Called in a forked child."""
     if _state.cache is not None:
         _before.append(_state.cache)
     _state.opened, _state.cache = False, None
 
 
 def facts_of(file: Any) -> Optional[Facts]:
-    """What the cache knows an open file by. None where it is no file of this machine, or there is no cache."""
+    """The facts that identify an open file in the cache. None if it is no file of this machine, or if there is no cache."""
     cache = _state.cache if _state.opened else _open()
     if cache is None or type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
         return None

@@ -17,7 +17,7 @@ Whatever is not remembered, and every file that is damaged, is Pillow's own work
 `STOKEHOLD_PILLOW=off` has :func:`install` do nothing, and `STOKEHOLD_PILLOW=check` has it compare every hundredth image with
 Pillow's, `check:N` every N-th one. At the first difference the process goes back to Pillow, with a warning.
 
-With `STOKEHOLD_IMAGE_CACHE=DIR[:SIZE]`, files are decoded from what is packed of them in that folder, by this or another process.
+With `STOKEHOLD_IMAGE_CACHE=DIR[:SIZE]`, files that this or another process has packed in that folder are decoded from there.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _State:
         self.resizes = True
         #: Whether reductions, changes of colours and affine transforms are.
         self.reductions = self.colors = self.transforms = True
-        #: Whether images are that are decoded at a scale, and conversions between RGB and grey.
+        #: Whether images that are decoded at a scale are, and conversions between RGB and grey.
         self.drafts = self.conversions = True
         #: Every so many images one is compared with Pillow's; 0 for none.
         self.every = 0
@@ -149,7 +149,7 @@ def _step(image: Any, code: int, value: float) -> Any:
 
 
 def _plain_file(source: Jpeg) -> Any:
-    """Pillow's image of the file, which is decoded when it is wanted."""
+    """Pillow's image of the file, not decoded yet."""
     image: Any = _PlainFile(io.BytesIO(source.data))
     scale, grey = source.draft
     if (scale, grey) != (1, image.mode == "L"):
@@ -228,7 +228,7 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
     if not compared:
         return made
     own = time.thread_time() - began
-    # Of an image from the cache a file is made first.
+    # A packed image becomes a JPEG first, which is not Pillow's time.
     _ = source.data
     began = time.thread_time()
     expected = by_pillow(_by_pillow(source, ops))
@@ -336,8 +336,8 @@ def _remember(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], info:
 
 
 def _begin(image: Any, rgb: Optional[bool] = None) -> Any:
-    """The source and the operations so far; None where an image has pixels, or where Pillow has to make them. With `rgb`, an opened
-    image of inks becomes RGB next; everything else that is done with one of these is Pillow's."""
+    """The source and the operations so far; None where an image has pixels, or where Pillow has to make them. `rgb` says that
+    an opened CMYK image becomes RGB next; everything else that is done with a CMYK image is Pillow's."""
     own = image.__dict__
     if type(image) is not _Opened:
         return own.get("_recorded")
@@ -411,7 +411,7 @@ def _read(image: Any) -> bool:
     own["_tried"] = True
     tile, config = image.tile, image.decoderconfig
     if config == (8, 0):
-        # Of a damaged file Pillow may make other pixels.
+        # At this scale Pillow may make other pixels of a damaged file.
         _fall_back("draft at an eighth of the size")
         return False
     if (
@@ -584,7 +584,7 @@ class _Remembering:
             begun = _begin(self, mode == "RGB")
             if begun is not None:
                 source, ops = begun
-                # Of inks it is RGB from the beginning.
+                # CMYK is decoded to RGB.
                 now = "RGB" if self.mode == "CMYK" else self.mode
                 if mode is None or mode == now:
                     return _remember(source, ops, self._size, self.info, now)
@@ -777,7 +777,7 @@ def _watch_colors() -> None:
 
 
 def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> Any:
-    """An image of one colour and this size with another one pasted at (x, y), remembered; None where Pillow has to make it."""
+    """Remembers the image pasted at (x, y) on one of this size and one colour. None if Pillow has to make it."""
     if type(image) is not _Remembered and type(image) is not _Opened or "transparency" in image.info:
         return None
     if width <= 0 or height <= 0 or width * height > _PIXELS_MOST or max(abs(x), abs(y)) > 1 << 24:
@@ -795,7 +795,7 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
 
 
 def _watch_borders() -> None:
-    """Has borders of one colour be remembered; torchvision pads with them, too."""
+    """Remembers borders of one colour. torchvision's `pad` uses them too."""
     expand, pad = ImageOps.expand, ImageOps.pad
 
     def expanded(image: Any, border: Any = 0, fill: Any = 0) -> Any:
@@ -1020,7 +1020,7 @@ def _is_timms(transform: Any) -> bool:
 
 
 def _normalization(mean: Any, std: Any, channels: int) -> Optional[tuple[list[float], list[float]]]:
-    """Three numbers each, or one and two that do not count, none of which torchvision would refuse."""
+    """Mean and standard deviation of three channels; of grey, one number three times. None if torchvision would refuse them."""
     for numbers in (mean, std):
         if type(numbers) not in (list, tuple) or len(numbers) != channels or not all(type(number) in (int, float) for number in numbers):
             return None

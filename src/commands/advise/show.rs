@@ -134,7 +134,7 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
             },
             match workload.others().zip(without_others(workload)) {
                 Some((others, seconds)) => format!(
-                    " In this run {others}; the predictions hold while they do. Without them an epoch as it is would take \
+                    " In this run {others}; the predictions hold while they do. Without them, an epoch with these settings would take \
                      {seconds:.2} s."
                 ),
                 None => String::new(),

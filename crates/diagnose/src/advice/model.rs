@@ -174,8 +174,8 @@ pub fn beside_others(workload: &Workload) -> Option<String> {
     ))
 }
 
-/// What an epoch of a script would take if other programs left it the cores that they took; `None` where they took few, and where no
-/// prediction holds ([`misfit`]).
+/// Seconds of a script's epoch if no other program used the cores. `None` if other programs used few cores, or if there is a
+/// [`misfit`].
 pub fn without_others(workload: &Workload) -> Option<f64> {
     let now = fitted(workload).filter(|now| now.others > 0.0 && misfit(workload).is_none())?;
     Some(Setting { others: 0.0, ..now }.seconds())

@@ -14,11 +14,11 @@ pub(crate) struct Reduce {
     pub area: Region,
 }
 
-/// Blocks of more pixels are not reduced: their sums would need more than 32 bits.
+/// The most pixels of a block. Up to here sums, and their products with [`Mean::inverse`], fit in 32 bits.
 const MOST: u64 = 1 << 16;
 
 impl Reduce {
-    /// Width and height of what it makes of an image of this size; none where it does not apply to such an image.
+    /// Width and height of the result for an image of this size. `None` if it does not apply to such an image.
     pub fn size(&self, (width, height): (u32, u32)) -> Option<(u32, u32)> {
         let ([across, down], area) = (self.factor, self.area);
         let fits = |first: u32, count: u32, side: u32| {
@@ -100,7 +100,7 @@ fn add<const N: usize>(line: &[[u8; N]], across: usize, sums: &mut [[u32; N]]) {
     }
 }
 
-/// The mean of so many bytes.
+/// Divides a sum by a number of bytes, and rounds as Pillow does.
 #[derive(Clone, Copy)]
 struct Mean {
     half: u32,

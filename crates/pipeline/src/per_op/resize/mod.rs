@@ -358,7 +358,7 @@ fn across(from: Rows<'_>, height: usize, left: u32, weights: &Weights, pixel: us
         use avx2 as kernel;
         #[cfg(target_arch = "aarch64")]
         use neon as kernel;
-        // SAFETY: `has_vectors`, and `wide_rows` has found the rows whose vectors lie within `from`.
+        // SAFETY: the processor has AVX2 or NEON, and `wide_rows` has found the rows whose vectors lie within `from`.
         unsafe {
             match (from.pixel, pixel) {
                 (3, 3) => kernel::across::<3, 3>(from, wide, left, weights, out),
@@ -422,7 +422,7 @@ fn down(from: Rows<'_>, row: usize, weights: &Weights, top: u32, out: &mut [u8])
             &lines[..own.len().saturating_sub(1) * from.stride + if own.is_empty() { 0 } else { row }];
         let mut done = 0;
         if has_vectors() {
-            // SAFETY: `has_vectors`, and `lines` holds a row of `row` bytes for every weight.
+            // SAFETY: the processor has AVX2 or NEON, and `lines` holds a row of `row` bytes for every weight.
             #[cfg(target_arch = "x86_64")]
             unsafe {
                 done = avx2::down(lines, from.stride, weights, at, out);

@@ -5,10 +5,10 @@ use std::arch::aarch64::*;
 use super::weights::{PRECISION, Weights};
 use super::{HALF, Rows};
 
-/// The first `height` rows along rows.
+/// Resizes the first `height` rows horizontally.
 ///
 /// # Safety
-/// The processor has NEON, and each group of four taps of each row is the beginning of 16 bytes of `from`.
+/// The processor has NEON, and `from` has 16 bytes from the beginning of each group of four taps of each row on.
 #[target_feature(enable = "neon")]
 pub unsafe fn across<const FROM: usize, const TO: usize>(
     from: Rows<'_>,
@@ -37,7 +37,7 @@ pub unsafe fn across<const FROM: usize, const TO: usize>(
     }
 }
 
-/// Four pixels of four bytes, of four pixels that lie without gaps.
+/// Spreads four pixels of `FROM` bytes to four bytes each.
 #[inline]
 #[target_feature(enable = "neon")]
 fn four_bytes_each<const FROM: usize>(pixels: uint8x16_t) -> uint8x16_t {
@@ -63,7 +63,7 @@ fn levels(bytes: uint8x16_t) -> [int32x4_t; 4] {
     .map(|four| vreinterpretq_s32_u32(four))
 }
 
-/// One row along columns, in whole vectors; returns how many bytes it made.
+/// Resizes one row vertically, in whole vectors. Returns how many bytes it wrote.
 ///
 /// # Safety
 /// The processor has NEON, and `lines` holds `out.len()` bytes for every weight, `stride` bytes apart.
