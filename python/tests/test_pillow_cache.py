@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import random
@@ -133,6 +134,24 @@ def test_a_file_that_was_changed_is_another_one(files: list[Path], tmp_path: Pat
     os.replace(path, tmp_path / "old.jpg")
     path.write_bytes(photo(77))
     assert begun.convert("RGB").tobytes() == expected[2]
+
+
+def test_bytes_from_before_a_change_are_not_kept_for_the_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    old, new = photo(76, 400, 300), photo(77, 400, 300)
+    assert len(new) > 8192, "smaller ones leave nothing in the buffer"
+    size = max(len(old), len(new))
+    path.write_bytes(old.ljust(size, bytes(1)))
+    time.sleep(3.05)
+    with open(path, "rb", 1 << 17) as file:
+        image = Image.open(file)
+        path.write_bytes(new.ljust(size, bytes(1)))
+        time.sleep(3.05)
+        # The file object has read all of the old file.
+        image.convert("RGB").tobytes()
+    # Long enough to pack a file.
+    time.sleep(0.5)
+    assert read(path)[2] == Image.open(io.BytesIO(new)).convert("RGB").tobytes()
 
 
 def test_a_file_without_its_end_is_pillows(files: list[Path], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 //! The threads that pack, and what waits for them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,8 @@ const FILES: usize = 4 << 20;
 /// How many of the samples whose numbers wait are candidates for the next one: those that were read last. The system still has their
 /// files in memory.
 const NEAR: usize = 1024;
+/// So many files that cannot be packed are remembered.
+const REFUSED: usize = 1 << 16;
 /// How often a thread looks whether it may go on.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for the threads at the end.
@@ -36,6 +38,8 @@ pub(crate) struct Packing {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Those that may take time from others.
     paid: usize,
+    /// Those that pack the samples of a source in spare moments.
+    spare: usize,
     /// A fork of it has no threads.
     process: u32,
 }
@@ -53,6 +57,8 @@ struct Shared {
     passed: AtomicU64,
     added: AtomicU64,
     refused: AtomicU64,
+    /// Files of this machine that cannot be packed: at most [`REFUSED`].
+    refused_files: Mutex<HashSet<Key>>,
     file_bytes: AtomicU64,
 }
 
@@ -102,10 +108,12 @@ impl Packing {
                 passed: AtomicU64::new(0),
                 added: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
+                refused_files: Mutex::default(),
                 file_bytes: AtomicU64::new(0),
             }),
             threads: Mutex::default(),
             paid: (share * cores as f64).ceil() as usize,
+            spare: (cores / 2).clamp(1, 16),
             process: std::process::id(),
         }
     }
@@ -175,14 +183,16 @@ impl Packing {
                 None => queue.later.push(waiting),
             }
         }
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        self.start((cores / 2).clamp(1, 16));
+        self.start(self.spare);
     }
 
     /// Has a file packed that the caller has read, unless too many wait.
     pub fn offer_file(&self, key: Key, file: &[u8]) {
         let fits = |queue: &Queue| queue.bytes == 0 || queue.bytes + file.len() <= FILES;
         if self.shared.store.is_paused() || !may_pack(file) || !fits(&self.shared.queue()) {
+            return;
+        }
+        if self.shared.refused_files().contains(&key) {
             return;
         }
         let file = file.to_vec();
@@ -362,6 +372,10 @@ impl Shared {
         self.refused.fetch_add(new, Ordering::Relaxed);
     }
 
+    fn refused_files(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.refused_files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a file is for the cache, as far as its first bytes say.
     fn wants(&self, progress: &Progress, file: &[u8]) -> bool {
         progress.source().reach() > 0 || may_pack(file)
@@ -409,7 +423,9 @@ impl Shared {
             Some(Added::TooLarge) | None => match waiting {
                 Waiting::Sample { progress, sample } => self.refuse(progress, *sample),
                 Waiting::File => {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    let mut refused = self.refused_files();
+                    let new = u64::from(refused.len() < REFUSED && refused.insert(key));
+                    self.refused.fetch_add(new, Ordering::Relaxed);
                 }
             },
         }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import time
 import warnings
 import zlib
 from typing import Any, Optional
@@ -15,6 +16,10 @@ from stokehold.errors import StokeholdError
 
 Facts = tuple[str, int, int, tuple[int, int], tuple[int, int]]
 _SECOND = 10**9
+
+
+#: Seconds: a file that was changed twice within a tick of its file system's clock may have one time for two versions.
+_TICK = 3
 
 
 class _State:
@@ -55,12 +60,20 @@ def begin_process() -> None:
 
 
 def facts_of(file: Any) -> Optional[Facts]:
-    """The facts that identify an open file in the cache. None if it is no file of this machine, or if there is no cache."""
+    """The facts that identify an open file in the cache. None if it is no file of this machine, if it was changed just now, or if there
+    is no cache."""
     cache = _state.cache if _state.opened else _open()
     if cache is None or type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
         return None
     facts = os.fstat(file.fileno())
+    if time.time() - facts.st_ctime < _TICK:
+        return None
     return file.name, facts.st_ino, facts.st_size, divmod(facts.st_mtime_ns, _SECOND), divmod(facts.st_ctime_ns, _SECOND)
+
+
+def unchanged(facts: Optional[Facts], file: Any) -> Optional[Facts]:
+    """The facts of an open file, if they are what they were."""
+    return facts if facts is not None and facts_of(file) == facts else None
 
 
 def read(facts: Optional[Facts], scale: int, grey: bool) -> Optional[Jpeg]:
@@ -70,7 +83,7 @@ def read(facts: Optional[Facts], scale: int, grey: bool) -> Optional[Jpeg]:
 
 def offer(facts: Optional[Facts], file: Any, source: Jpeg) -> None:
     """Has a file packed that had these facts before it was read."""
-    if _state.cache is not None and facts is not None and facts_of(file) == facts:
+    if _state.cache is not None and unchanged(facts, file) is not None and facts is not None:
         _state.cache.offer(facts, source.data)
         for sentence in _state.cache.news():
             _warn(sentence)

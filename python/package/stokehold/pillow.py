@@ -380,7 +380,7 @@ def _become_plain(image: Any) -> None:
     with _lock:
         if type(image) is _Opened:
             _read_tables(image)
-            for name in ("_source", "_tried", "_reading", "_bytes"):
+            for name in ("_source", "_tried", "_reading", "_bytes", "_facts"):
                 image.__dict__.pop(name, None)
             _set_class(image, _PlainFile)
 
@@ -425,7 +425,7 @@ def _read(image: Any) -> bool:
     try:
         place = file.tell()
         scale, grey = config[0] if config else 1, image.mode == "L"
-        facts = _cache.facts_of(file)
+        facts = _cache.unchanged(own.pop("_facts", None), file)
         source = _cache.read(facts, scale, grey)
         # Colours become grey in a draft.
         known = {"L": (1, 3) if config else (1,), "RGB": (3,), "CMYK": (4,)}[image.mode]
@@ -645,6 +645,8 @@ class _Opened(_Remembering, _PlainFile):
     def _open(self: Any) -> None:
         """Has Pillow read the header without its tables, which few ever ask for."""
         file = self.fp
+        # Now: the bytes may be those of this moment, in the file object's buffer, and the header is.
+        self.__dict__["_facts"] = _cache.facts_of(file)
         found = None
         if _state.headers:
             head = file.read(_HEAD)

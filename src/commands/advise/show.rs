@@ -132,14 +132,17 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
                 Some(_) => ", and those of numbers of workers far from the run's by less",
                 None => "",
             },
-            match workload.others().zip(without_others(workload)) {
-                Some((others, seconds)) => format!(
-                    " In this run {others}; the predictions hold while they do. Without them, an epoch with these settings would take \
-                     {seconds:.2} s."
-                ),
+            match workload.others().filter(|_| workload.script.is_some()) {
+                Some(others) => format!(" In this run {others}; the predictions hold while they do."),
                 None => String::new(),
             }
         );
+        if let Some(seconds) = without_others(workload) {
+            let _ = writeln!(
+                text,
+                "Without the other programs, an epoch with these settings would take {seconds:.2} s."
+            );
+        }
     }
     if let Some(machines) = &advised.machines {
         let _ = writeln!(text, "\n{}:\n", machines.heading());
