@@ -11,3 +11,14 @@ pub fn is_remote(text: &str) -> bool {
 pub fn remote(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| is_remote(text))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_files_are_here() {
+        assert!(is_remote("s3://b") && is_remote("http://host/a"));
+        assert!(!is_remote("file:///b") && !is_remote("a/b"));
+    }
+}
