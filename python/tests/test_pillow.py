@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import gc
 import io
 import json
@@ -1164,3 +1166,29 @@ def test_functions_of_the_script_are_called() -> None:
     finally:
         F.normalize = real
     assert called == [1]
+
+
+def test_wrong_arguments_are_refused_as_pillow_refuses_them(tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(photo(3, 300, 200))
+
+    def half_drafted() -> Any:
+        image: Any = Image.open(path)
+        with contextlib.suppress(ZeroDivisionError):
+            image.draft("YCbCr", (50, 0))
+        return image.copy().tobytes()
+
+    def drafted_after_a_wrong_colour() -> Any:
+        image: Any = Image.open(path)
+        with contextlib.suppress(ValueError):
+            ImageOps.expand(image, 5, "nosuch")
+        image.draft("RGB", (100, 100))
+        return image.size
+
+    def padded(size: Any) -> Any:
+        return ImageOps.pad(Image.open(path), size).size
+
+    sizes: list[Any] = [(178.5, 74), (100.0, 50), (100, 50), (1, 2, 3)]
+    for call in [half_drafted, drafted_after_a_wrong_colour, *(functools.partial(padded, size) for size in sizes)]:
+        expected, seen = both(functools.partial(outcome, call))
+        assert expected == seen, call

@@ -428,7 +428,7 @@ def _read(image: Any) -> bool:
         facts = _cache.unchanged(own.pop("_facts", None), file)
         source = _cache.read(facts, scale, grey)
         # Colours become grey in a draft.
-        known = {"L": (1, 3) if config else (1,), "RGB": (3,), "CMYK": (4,)}[image.mode]
+        known = {"L": (1, 3) if config else (1,), "RGB": (3,), "CMYK": (4,)}.get(image.mode, ())
         if source is not None and source.size(()) == image._size and source.header[2] in known:
             _state.cached += 1
             file.seek(0, io.SEEK_END)
@@ -784,12 +784,13 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
         return None
     if width <= 0 or height <= 0 or width * height > _PIXELS_MOST or max(abs(x), abs(y)) > 1 << 24:
         return None
-    begun = _begin(image)
-    if begun is None:
-        return None
     try:
         color: Any = Image.new(image.mode, (1, 1), fill).getpixel((0, 0))
     except Exception:
+        return None
+    # Not before the colour: this reads the file.
+    begun = _begin(image)
+    if begun is None:
         return None
     source, ops = begun
     levels = color if image.mode == "RGB" else (color, 0, 0)
@@ -811,7 +812,7 @@ def _watch_borders() -> None:
 
     def padded(image: Any, size: Any, method: Any = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
         made = None
-        if type(image) in (_Remembered, _Opened) and type(size) is tuple and _state.resizes:
+        if type(image) in (_Remembered, _Opened) and type(size) is tuple and [int, int] == list(map(type, size)) and _state.resizes:
             # Pillow, too, begins with this.
             resized = ImageOps.contain(image, size, method)
             if resized.size == size:
