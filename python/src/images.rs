@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes};
-use stokehold_cache::{Cache, CachePlace, SHARE};
+use stokehold_cache::{Cache, CachePlace, share_of_environment};
 use stokehold_jpeg::{Header, Layout, Metadata, Region, Scale, TranscodeOptions, transcode};
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
@@ -405,7 +405,8 @@ impl ImageCache {
     fn open() -> PyResult<Option<Self>> {
         // With the GIL: a fork in between would leave a lock that nobody gives back.
         let place = CachePlace::chosen(None, false).raise()?;
-        Ok(Cache::open_if(place.as_ref(), SHARE).raise()?.map(Self))
+        let share = share_of_environment().raise()?;
+        Ok(Cache::open_if(place.as_ref(), share).raise()?.map(Self))
     }
 
     /// The image of a file, drafted as a [`Jpeg`] is, if it is there.

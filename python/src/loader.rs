@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use stokehold_cache::{Cache, CachePlace, SHARE};
+use stokehold_cache::{Cache, CachePlace, share_of_environment};
 use stokehold_gpu::{Decode, DeviceName, GpuError};
 use stokehold_loader::{
     Address, BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers,
@@ -250,7 +250,7 @@ impl Loader {
             ..options
         };
         let cache = py
-            .detach(|| Cache::open_if(place.as_ref(), cache_share.unwrap_or(SHARE)))
+            .detach(|| Cache::open_if(place.as_ref(), cache_share.map_or_else(share_of_environment, Ok)?))
             .raise()?;
         let images: Arc<dyn stokehold_storage::Source> = match &cache {
             Some(cache) => cache.of(Arc::clone(&source.images)),

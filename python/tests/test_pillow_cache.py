@@ -227,14 +227,34 @@ def test_workers_read_what_workers_have_packed(files: list[Path], tmp_path: Path
     assert images == expected and cached > len(files)
 
 
-@pytest.mark.parametrize(("setting", "why"), [("kept:7 apples", "STOKEHOLD_IMAGE_CACHE=kept:7 apples"), ("/dev/null/kept", "the cache's folder")])
-def test_a_wrong_setting_is_said_once(files: list[Path], setting: str, why: str) -> None:
+def test_a_share_packs_while_cores_are_busy(files: list[Path], tmp_path: Path) -> None:
+    if not PACKS:
+        pytest.skip("this processor has no AVX2, without which nothing is packed")
+    code = (
+        f"import time, stokehold.pillow as p\nfrom PIL import Image\nend, paths = time.time() + 60, {list(map(str, files))}\n"
+        "while time.time() < end and p.counts()['cached'] < len(paths):\n  for path in paths: Image.open(path).convert('RGB').tobytes()\n"
+        "print(p.counts()['cached'] >= len(paths))\n"
+    )
+    ran = run_in(code, STOKEHOLD_IMAGE_CACHE=str(tmp_path / "new"), STOKEHOLD_IMAGE_CACHE_SHARE="1")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True\n", ""), ran
+
+
+@pytest.mark.parametrize(
+    ("setting", "share", "why"),
+    [
+        ("kept:7 apples", "", "STOKEHOLD_IMAGE_CACHE=kept:7 apples"),
+        ("/dev/null/kept", "", "the cache's folder"),
+        ("kept", "1.5", "STOKEHOLD_IMAGE_CACHE_SHARE=1.5: it is a number from 0 to 1"),
+        ("kept", "nan", "STOKEHOLD_IMAGE_CACHE_SHARE=nan: it is a number from 0 to 1"),
+    ],
+)
+def test_a_wrong_setting_is_said_once(files: list[Path], setting: str, share: str, why: str) -> None:
     code = (
         f"import os, stokehold.pillow as p\nfrom PIL import Image\nfor _ in range(3):\n  for path in {list(map(str, files[:3]))}: Image.open(path).convert('RGB').tobytes()\n"
         "  child = os.fork()\n  if child == 0: os._exit(len(Image.open(path).convert('RGB').tobytes()) == 0)\n  assert os.waitpid(child, 0)[1] == 0\n"
         "assert p.counts()['made'] == 9 and p.counts()['cached'] == 0\n"
     )
-    ran = run_in(code, STOKEHOLD_IMAGE_CACHE=setting)
+    ran = run_in(code, STOKEHOLD_IMAGE_CACHE=setting, STOKEHOLD_IMAGE_CACHE_SHARE=share)
     assert ran.returncode == 0 and ran.stderr.count("RuntimeWarning: ") == 1 and why in ran.stderr, ran
 
 

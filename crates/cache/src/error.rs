@@ -39,9 +39,11 @@ pub enum CacheError {
         /// Why.
         why: String,
     },
-    /// The environment names no place.
-    #[error("{}={text}: {reason}", crate::VARIABLE)]
+    /// A variable of the environment is wrong.
+    #[error("{name}={text}: {reason}")]
     Variable {
+        /// Its name.
+        name: &'static str,
         /// What it says.
         text: String,
         /// What is wrong with that.

@@ -124,6 +124,7 @@ impl CachePlace {
             None => Err("it is not UTF-8".to_owned()),
         };
         parsed.map(Some).map_err(|reason| CacheError::Variable {
+            name: VARIABLE,
             text: value.to_string_lossy().into_owned(),
             reason,
         })
@@ -193,6 +194,26 @@ impl fmt::Display for CachePlace {
 
 /// The usual share of the process's CPU time that packing takes when no core is idle.
 pub const SHARE: f64 = 0.02;
+
+/// The environment variable with the share of a Python program that gives none.
+pub const SHARE_VARIABLE: &str = "STOKEHOLD_IMAGE_CACHE_SHARE";
+
+/// The share that the environment names ([`SHARE_VARIABLE`]), or [`SHARE`].
+///
+/// # Errors
+/// It is no number from 0 to 1.
+pub fn share_of_environment() -> Result<f64, CacheError> {
+    let Some(value) = std::env::var_os(SHARE_VARIABLE).filter(|value| !value.is_empty()) else {
+        return Ok(SHARE);
+    };
+    let text = value.to_string_lossy().into_owned();
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| CacheError::Variable {
+        name: SHARE_VARIABLE,
+        text,
+        reason: "it is a number from 0 to 1".to_owned(),
+    })
+}
 
 /// What a cache has done since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,7 +100,8 @@ class Loader:
             four fifths of the free disk. If it takes no images though it lacks some, a ``RuntimeWarning`` says why, at an epoch's
             end. ``None`` stands for what the variable ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache
             set, ``False`` for no cache at all.
-        cache_share: the share of the process's CPU time that packing may take when no core is idle, 0 to 1; ``None`` for 0.02.
+        cache_share: the share of the process's CPU time that packing may take when no core is idle, 0 to 1; ``None`` for what
+            `STOKEHOLD_IMAGE_CACHE_SHARE` says, or 0.02.
 
     Raises:
         OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).
