@@ -73,15 +73,19 @@ impl Changes {
         if folder.join(made).exists() {
             return None;
         }
+        let nothing = match self.of_loaders() && folder.join("made-images").exists() {
+            true => "no loader was changed",
+            false => "nothing was changed",
+        };
         Some(match fs::read_to_string(folder.join("not-made")) {
-            Ok(reasons) if reasons.is_empty() => "nothing was changed".to_owned(),
+            Ok(reasons) if reasons.is_empty() => nothing.to_owned(),
             Ok(reasons) => {
                 let reasons: BTreeSet<&str> = reasons.lines().collect();
                 let first: Vec<&str> = reasons.into_iter().take(3).collect();
-                format!("nothing was changed: {}", first.join("; "))
+                format!("{nothing}: {}", first.join("; "))
             }
             Err(_) if started(folder) => format!(
-                "nothing was changed: the script {}",
+                "{nothing}: the script {}",
                 match self.of_loaders() {
                     false => "imported neither Pillow nor another library whose JPEGs are served",
                     true => "made no DataLoader",

@@ -219,11 +219,17 @@ impl Script {
         if let Some(fast) = self.fast_images(self.image_cpu_seconds()) {
             return Ok(fast.loader);
         }
-        let tried = self.makers.iter().any(|maker| maker.fast_images > 0);
+        let tried = self.sum(|maker| maker.fast_images as f64);
+        let opened = self.makers.iter().any(|maker| maker.fast_opened > 0);
         Err(if let Some(why) = &self.process.fast_images_refused {
             why.clone()
-        } else if tried {
+        } else if tried > 0.0 && !opened {
             "no JPEG was decoded with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG".to_owned()
+        } else if tried > 0.0 {
+            format!(
+                "too few images were made to tell: {tried} with fast images and {} without; it takes {FEWEST_IMAGES} of both",
+                self.sum(|maker| maker.plain_images as f64)
+            )
         } else {
             "too few images were made to tell, or the script has them already".to_owned()
         })
@@ -296,6 +302,13 @@ impl Script {
         }
         let refused = self.process.fast_images_refused.as_deref();
         if let Some(why) = refused.filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)) {
+            notes.push(format!("what fast images would save is not known: {why}"));
+        }
+        let tried = self.makers.iter().any(|maker| maker.fast_images > 0);
+        if let Err(why) = self.with_fast_images()
+            && tried
+            && refused.is_none()
+        {
             notes.push(format!("what fast images would save is not known: {why}"));
         }
         if train.finished == 0
@@ -446,6 +459,12 @@ mod tests {
         (first.fast_images, first.fast_cpu_seconds) = (24, 0.001 * 24.0);
         // None of these was a JPEG.
         assert_eq!(script.workload(8, None).alternatives, []);
+        assert!(
+            script
+                .with_fast_images()
+                .unwrap_err()
+                .starts_with("no JPEG was decoded")
+        );
         script.makers[0].fast_opened = 32;
         let alternatives = script.workload(8, None).alternatives;
         assert_eq!(alternatives[0].change, Change::FastImages);
@@ -453,6 +472,10 @@ mod tests {
         // Too few to tell.
         script.makers[0].fast_images = 23;
         assert_eq!(script.workload(8, None).alternatives, []);
+        assert_eq!(
+            script.with_fast_images().unwrap_err(),
+            "too few images were made to tell: 23 with fast images and 100 without; it takes 24 of both"
+        );
     }
 
     /// It is said only where images are JPEGs.
