@@ -17,6 +17,7 @@ What goes wrong in here ends the hook's part, never the program.
 
 import atexit
 import functools
+import gc
 import importlib.abc
 import importlib.machinery
 import json
@@ -717,6 +718,8 @@ class Fetching:
         self.later, self.later_seconds, self.later_squares = 0, 0.0, 0.0
         #: The same fetches without those of images that are not counted: images, and the CPU time of the fetching thread.
         self.plain_images, self.plain_cpu_seconds = 0, 0.0
+        #: What the garbage collector had taken when the batch was begun.
+        self.collected = 0.0
         #: Fetches with fast images, which nothing else here counts.
         self.fast = None
         #: Bytes of the tensors in the first batch.
@@ -811,6 +814,23 @@ class Fast:
             self.cpu_seconds += cpu
 
 
+class Collected:
+    """CPU time of Python's garbage collector. One run of it may cost as much as a hundred images, and the few batches with fast images
+    may have it or not."""
+
+    seconds = began = 0.0
+
+    def __call__(self, phase, _):
+        now = time.thread_time()
+        if phase == "start":
+            self.began = now
+        else:
+            self.seconds += max(0.0, now - self.began)
+
+
+collected = Collected()
+
+
 @guarded
 def fast_images():
     """The package's modules of fast images, not installed, in a process that has imported what they serve; none where they cannot be had,
@@ -818,6 +838,7 @@ def fast_images():
     if not hook.settings.get("compare_images") or not any(name in sys.modules for name in SERVED) or any(name in sys.modules for name in FAST_IMAGES):
         return []
     if hook.fast is None:
+        gc.callbacks.append(collected)
         hook.fast, refused = [], []
         for name in FAST_IMAGES:
             try:
@@ -1247,7 +1268,9 @@ def watch_fetcher(fetcher):
 
 @guarded
 def begin_fast(fetching):
-    return fetching.fast is not None and fetching.fast.begin(fetching.batches + fetching.fast.batches)
+    fast = fetching.fast is not None and fetching.fast.begin(fetching.batches + fetching.fast.batches)
+    fetching.collected = collected.seconds
+    return fast
 
 
 @guarded
@@ -1264,13 +1287,14 @@ def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
     images = len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
     if not fetching.batches:
         fetching.batch_bytes = bytes_of(batch)
+    without_collections = max(0.0, cpu - (collected.seconds - fetching.collected))
     if fast:
-        fetching.fast.count(images, cpu)
+        fetching.fast.count(images, without_collections)
         hook.span(b"DataLoaderWorker", begin, now, rest)
         return
     if fetching.batches:
         fetching.plain_images += images
-        fetching.plain_cpu_seconds += cpu
+        fetching.plain_cpu_seconds += without_collections
         each = (wait + cpu) / max(1, images)
         fetching.later += 1
         fetching.later_seconds += each
