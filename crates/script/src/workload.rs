@@ -301,14 +301,16 @@ impl Script {
             );
         }
         let refused = self.process.fast_images_refused.as_deref();
-        if let Some(why) = refused.filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)) {
-            notes.push(format!("what fast images would save is not known: {why}"));
-        }
-        let tried = self.makers.iter().any(|maker| maker.fast_images > 0);
-        if let Err(why) = self.with_fast_images()
-            && tried
-            && refused.is_none()
-        {
+        let why = match refused {
+            Some(why) => self
+                .makers
+                .iter()
+                .any(|maker| maker.opens_jpegs)
+                .then(|| why.to_owned()),
+            None if self.makers.iter().any(|maker| maker.fast_images > 0) => self.with_fast_images().err(),
+            None => None,
+        };
+        if let Some(why) = why {
             notes.push(format!("what fast images would save is not known: {why}"));
         }
         if train.finished == 0

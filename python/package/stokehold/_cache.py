@@ -16,8 +16,6 @@ from stokehold.errors import StokeholdError
 
 Facts = tuple[str, int, int, tuple[int, int], tuple[int, int]]
 _SECOND = 10**9
-
-
 #: Seconds: a file that was changed twice within a tick of its file system's clock may have one time for two versions.
 _TICK = 3
 
@@ -83,7 +81,8 @@ def read(facts: Optional[Facts], scale: int, grey: bool) -> Optional[Jpeg]:
 
 def offer(facts: Optional[Facts], file: Any, source: Jpeg) -> None:
     """Has a file packed that had these facts before it was read."""
-    if _state.cache is not None and unchanged(facts, file) is not None and facts is not None:
+    facts = unchanged(facts, file)
+    if _state.cache is not None and facts is not None:
         _state.cache.offer(facts, source.data)
         for sentence in _state.cache.news():
             _warn(sentence)
