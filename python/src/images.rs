@@ -203,10 +203,9 @@ impl Jpeg {
     }
 }
 
-/// The source, decoded at a scale of 1, 2, 4 or 8, and to grey or RGB.
-fn drafted(source: Source, scale: u32, grey: bool) -> PyResult<Source> {
-    let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
-    Ok(source.drafted(scale, grey))
+/// The scale of a factor, which is 1, 2, 4 or 8.
+fn scale_by(factor: u32) -> PyResult<Scale> {
+    Scale::by(factor).ok_or_else(|| refused("an unknown scale"))
 }
 
 fn operations(numbers: &[f64]) -> PyResult<Vec<Recorded>> {
@@ -222,7 +221,7 @@ impl Jpeg {
         let source = Source::new(bytes.as_bytes(py)).map_err(refused)?;
         Ok(Self {
             content: Content::File(bytes),
-            source: drafted(source, scale, grey)?,
+            source: source.drafted(scale_by(scale)?, grey),
         })
     }
 
@@ -340,7 +339,7 @@ impl Jpeg {
             "grey" => Layout::Grey,
             _ => return Err(refused("an unknown layout")),
         };
-        let scale = Scale::by(scale).ok_or_else(|| refused("an unknown scale"))?;
+        let scale = scale_by(scale)?;
         let (width, height) = self.source.scaled_size(scale, turn);
         let bytes = width as usize * height as usize * layout.bytes();
         // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
@@ -411,20 +410,17 @@ impl ImageCache {
 
     /// The image of a file, drafted as a [`Jpeg`] is, if it is there.
     fn read(&self, py: Python<'_>, facts: FileFacts, scale: u32, grey: bool) -> PyResult<Option<Jpeg>> {
+        let scale = scale_by(scale)?;
         let Some(key) = key(facts) else { return Ok(None) };
-        let found = py.detach(|| {
+        Ok(py.detach(|| {
             let mut packed = SampleBytes::new();
             let read = self.0.read(key, &mut packed);
             let source = read.then(|| Source::new(packed.file()).ok()).flatten()?;
-            Some((Content::Packed(packed, PyOnceLock::new()), source))
-        });
-        let found = found.map(|(content, source)| {
-            Ok(Jpeg {
-                content,
-                source: drafted(source, scale, grey)?,
+            Some(Jpeg {
+                content: Content::Packed(packed, PyOnceLock::new()),
+                source: source.drafted(scale, grey),
             })
-        });
-        found.transpose()
+        }))
     }
 
     /// Offers a file that had these facts before and after it was read.
