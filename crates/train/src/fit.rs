@@ -357,7 +357,7 @@ fn start(
         } => {
             let parameters = match ranks.are_alone() {
                 true => 0,
-                false => Network::new(config.arch, classes, config.seed, &plain).num_params(),
+                false => Network::to_be_loaded(config.arch, classes, &plain).num_params(),
             };
             let emulated = Emulated::new(*images_per_second).of_parameters(parameters);
             (Trainer::Emulated(emulated), None, Progress::default())

@@ -118,7 +118,7 @@ impl Classifier {
             });
         }
         let device = device::open(device)?;
-        let model = Network::new(facts.arch, facts.classes.len(), 0, &device);
+        let model = Network::to_be_loaded(facts.arch, facts.classes.len(), &device);
         let (model, loaded) = file.into_model(model)?;
         if loaded.replaced_head.is_some() {
             return Err(TrainError::Malformed {

@@ -209,8 +209,12 @@ pub(crate) struct Learner {
 impl Learner {
     /// The configuration's model and optimiser before the first step, with the initial weights of its seed.
     pub fn new(config: &TrainConfig, classes: usize, device: Device) -> Result<Self, TrainError> {
+        let model = Network::new(config.arch, classes, config.seed, &device.clone().autodiff());
+        Self::with(config, model, device)
+    }
+
+    fn with(config: &TrainConfig, mut model: Network, device: Device) -> Result<Self, TrainError> {
         config.precision.check(&device)?;
-        let mut model = Network::new(config.arch, classes, config.seed, &device.clone().autodiff());
         if config.freeze_backbone {
             model = model.freeze_backbone();
         }
@@ -231,7 +235,13 @@ impl Learner {
         device: Device,
         checkpoint: Option<&Path>,
     ) -> Result<(Self, Option<usize>), TrainError> {
-        let mut learner = Self::new(config, classes, device)?;
+        let mut learner = match checkpoint {
+            Some(_) => {
+                let model = Network::to_be_loaded(config.arch, classes, &device.clone().autodiff());
+                Self::with(config, model, device)?
+            }
+            None => Self::new(config, classes, device)?,
+        };
         let mut replaced_head = None;
         if let Some(path) = checkpoint {
             (learner.model, learner.optimizer) =

@@ -18,6 +18,8 @@ mod synced;
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType, Tensor};
 
+use init::Draws;
+
 pub use arch::{Arch, UnknownArch};
 pub use layers::{BatchNorm, Conv, Linear};
 pub use noise::Noise;
@@ -57,9 +59,21 @@ impl Network {
     /// # Panics
     /// If `classes` is 0.
     pub fn new(arch: Arch, classes: usize, seed: u64, device: &Device) -> Self {
+        Self::drawn(arch, classes, &mut Draws::new(seed), device)
+    }
+
+    /// The same network with weights of 0, to be loaded from a file.
+    ///
+    /// # Panics
+    /// If `classes` is 0.
+    pub fn to_be_loaded(arch: Arch, classes: usize, device: &Device) -> Self {
+        Self::drawn(arch, classes, &mut Draws::zeros(), device)
+    }
+
+    fn drawn(arch: Arch, classes: usize, draws: &mut Draws, device: &Device) -> Self {
         match arch.segments() {
-            true => Self::Segmenter(Segmenter::new(arch, classes, seed, device)),
-            false => Self::Classifier(ResNet::new(arch, classes, seed, device)),
+            true => Self::Segmenter(Segmenter::drawn(arch, classes, draws, device)),
+            false => Self::Classifier(ResNet::drawn(arch, classes, draws, device)),
         }
     }
 

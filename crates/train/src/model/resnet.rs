@@ -96,8 +96,11 @@ impl ResNet {
     /// # Panics
     /// If `classes` is 0.
     pub fn new(arch: Arch, classes: usize, seed: u64, device: &Device) -> Self {
+        Self::drawn(arch, classes, &mut Draws::new(seed), device)
+    }
+
+    pub(super) fn drawn(arch: Arch, classes: usize, draws: &mut Draws, device: &Device) -> Self {
         assert!(classes > 0, "a classifier needs at least one class");
-        let draws = &mut Draws::new(seed);
         let backbone = Self::backbone(arch, draws, device);
         let [_, features] = arch.features();
         Self {

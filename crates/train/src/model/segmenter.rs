@@ -60,9 +60,8 @@ pub struct PixelLogits {
 impl Segmenter {
     /// A model with torchvision's initialisation, as [`ResNet::new`]. Heads have PyTorch's default: uniform in
     /// `±1/sqrt(fan_in)`.
-    pub(super) fn new(arch: Arch, classes: usize, seed: u64, device: &Device) -> Self {
+    pub(super) fn drawn(arch: Arch, classes: usize, draws: &mut Draws, device: &Device) -> Self {
         assert!(classes > 0, "a segmenter needs at least one class");
-        let draws = &mut Draws::new(seed);
         let [third, fourth] = arch.features();
         Self {
             backbone: ResNet::backbone(arch, draws, device),
