@@ -13,7 +13,7 @@ use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::{Precision, TrainConfig};
 
-use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
+use super::tiny::{EPOCHS, End, STEPS_PER_EPOCH, config, run, write_data};
 
 /// What a run computed: everything in its metrics but times, its model, and the moving average if there is one.
 pub fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
@@ -68,7 +68,7 @@ pub fn assert_exact(dir: &Path, whole: &TrainConfig, losses: &[u32], name: &str,
     let (summary, second) = run(&cut, true, End::Never);
     let summary = summary.unwrap();
     assert!(
-        !summary.interrupted && summary.steps == 3 * STEPS_PER_EPOCH,
+        !summary.interrupted && summary.steps == EPOCHS * STEPS_PER_EPOCH,
         "{name}: {summary}"
     );
     assert_eq!(second.resumed_at, Some(cut_at), "{name}");
@@ -89,7 +89,7 @@ fn an_interrupted_run_continues_exactly_wherever_it_was_stopped() {
     let whole = config(dir.path(), &dir.path().join("whole"));
     let (summary, recorded) = run(&whole, false, End::Never);
     assert!(!summary.unwrap().interrupted);
-    assert_eq!(recorded.losses.len() as u64, 3 * STEPS_PER_EPOCH);
+    assert_eq!(recorded.losses.len() as u64, EPOCHS * STEPS_PER_EPOCH);
 
     for (name, end, cut_at) in [
         ("first-step", End::AfterStep(1), 1),
@@ -100,14 +100,14 @@ fn an_interrupted_run_continues_exactly_wherever_it_was_stopped() {
         ),
         (
             "last-step-of-epoch",
-            End::AfterStep(2 * STEPS_PER_EPOCH),
-            2 * STEPS_PER_EPOCH,
+            End::AfterStep(STEPS_PER_EPOCH),
+            STEPS_PER_EPOCH,
         ),
-        ("validation", End::WithinValidation(2), 2 * STEPS_PER_EPOCH),
+        ("validation", End::WithinValidation(1), STEPS_PER_EPOCH),
         (
             "last-step",
-            End::AfterStep(3 * STEPS_PER_EPOCH),
-            3 * STEPS_PER_EPOCH,
+            End::AfterStep(EPOCHS * STEPS_PER_EPOCH),
+            EPOCHS * STEPS_PER_EPOCH,
         ),
     ] {
         assert_exact(dir.path(), &whole, &recorded.losses, name, end, cut_at);
@@ -166,8 +166,8 @@ fn a_moving_average_continues_exactly() {
             End::AfterStep(STEPS_PER_EPOCH + 2),
             STEPS_PER_EPOCH + 2,
         ),
-        // The first validation of the second epoch is that of the average.
-        ("validation", End::WithinValidation(4), 2 * STEPS_PER_EPOCH),
+        // The second validation of an epoch is that of the average.
+        ("validation", End::WithinValidation(2), STEPS_PER_EPOCH),
     ] {
         assert_exact(dir.path(), &whole, &recorded.losses, name, end, cut_at);
         let checkpoints = dir.path().join(name).join("checkpoints");

@@ -19,6 +19,7 @@ use stokehold_train::{Event, ExecutorChoice, Observer, RunSummary, TrainConfig, 
 pub const IMAGES: usize = 5;
 pub const BATCH: usize = 4;
 pub const STEPS_PER_EPOCH: u64 = 3;
+pub const EPOCHS: u64 = 2;
 pub const VAL_IMAGES: usize = 3;
 
 /// Writes `train/` and `val/`: horizontal stripes are one class, vertical ones the other.
@@ -113,7 +114,7 @@ pub fn config_of_pairs(data: &Path, run_dir: &Path) -> TrainConfig {
     }
 }
 
-/// Three epochs with momentum and a cosine schedule, so that nothing stays the same from step to step.
+/// Two epochs with momentum and a cosine schedule, so that nothing stays the same from step to step.
 pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
     TrainConfig {
         data: data.to_owned(),
@@ -130,7 +131,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         executor: ExecutorChoice::default(),
         gpu: Default::default(),
         exif: false,
-        epochs: 3,
+        epochs: EPOCHS,
         batch_size: BATCH,
         drop_last: false,
         seed: 7,
