@@ -27,13 +27,13 @@ const SECONDS: f64 = 5.0;
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// Batches after which the script ends [default: as many as take 5 s, at least 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
     steps: Option<u64>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
     /// The script, with its arguments
-    #[arg(last = true, value_name = "COMMAND", required = true)]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", required = true)]
     command: Vec<OsString>,
 }
 

@@ -50,8 +50,8 @@ pub struct Args {
     /// Print the command and do not start it.
     #[arg(long)]
     dry_run: bool,
-    /// The command of stokehold, and its options: -- train DATA --epochs 10
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command of stokehold, and its options: train DATA --epochs 10
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -36,9 +36,9 @@ use crate::supervise::{self, Ended, Signals};
 /// Signals and the exit code of the command pass through: 128 + the signal that ended it, 127 where there is no such
 /// command, 126 where it cannot be run.
 #[derive(Debug, ClapArgs)]
-#[command(override_usage = "stokehold profile [OPTIONS] -- COMMAND ..\n       \
+#[command(override_usage = "stokehold profile [OPTIONS] [--] COMMAND ..\n       \
     stokehold profile [OPTIONS] --pid PID\n       \
-    stokehold profile --attach RUN [on|off] [--interval TIME]")]
+    stokehold profile --attach RUN [--sampling on|off] [--interval TIME]")]
 pub struct Args {
     /// Record this process and its descendants until it ends, or until Ctrl-C.
     #[arg(long, conflicts_with_all = ["attach", "command"])]
@@ -47,7 +47,8 @@ pub struct Args {
     #[arg(long, value_name = "RUN", conflicts_with = "command")]
     attach: Option<Local>,
     /// With --attach: whether it takes samples.
-    switch: Option<Switch>,
+    #[arg(long, value_name = "on|off", requires = "attach")]
+    sampling: Option<Switch>,
     /// Time between two samples, 100ms to 60s [default: 500ms].
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     interval: Option<Duration>,
@@ -68,7 +69,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["attach", "pid", "no_python_hook"])]
     fast_images: bool,
     /// The command, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -90,28 +91,26 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(run) = &args.attach {
         return attach(run, &args);
     }
-    if args.switch.is_some() {
-        return Err(
-            Usage("on and off change a recording that runs: say which with --attach RUN".to_owned()).into(),
-        );
-    }
     // Before the first thread is started: threads inherit the blocked signals.
     let signals = Signals::block()?;
     match (args.pid, args.command.is_empty()) {
         (Some(pid), _) => record_process(pid, &args, &signals),
         (None, false) => record_command(&args, &signals),
-        (None, true) => Err(Usage("what to record? Give a command after --, or --pid PID".to_owned()).into()),
+        (None, true) => Err(Usage("what to record? Give a command, or --pid PID".to_owned()).into()),
     }
 }
 
 /// Changes a running recording.
 fn attach(run: &Path, args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let change = Change {
-        on: args.switch.map(|switch| matches!(switch, Switch::On)),
+        on: args.sampling.map(|switch| matches!(switch, Switch::On)),
         interval_ms: args.interval.map(|interval| interval.as_millis() as u64),
     };
     if change == Change::default() {
-        return Err(Usage("what to change? Give on, off or --interval TIME".to_owned()).into());
+        return Err(Usage(
+            "what to change? Give --sampling on, --sampling off or --interval TIME".to_owned(),
+        )
+        .into());
     }
     let folder = Some(run.join(FOLDER)).filter(|folder| folder.is_dir());
     change.send(folder.as_deref().unwrap_or(run))?;

@@ -24,7 +24,7 @@ fn a_bucket_is_no_place_to_write() {
         &["prepare", "data", "--extract", uri],
         &["prepare", "data", "out", "--pipeline", uri],
         &["profile", "-o", uri, "--", "true"],
-        &["profile", "--attach", uri, "off"],
+        &["profile", "--attach", uri, "--sampling", "off"],
         &["advise", uri],
         &["advise", "run", "--try", "--out", uri],
         &["job", "init", uri],

@@ -223,21 +223,21 @@ fn what_was_in_the_folder_before_stays_there() {
 fn bad_input_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     for (options, command, said) in [
-        (&[][..], &[][..], "Give a command after --"),
+        (&[][..], &[][..], "Give a command, or"),
         (&["--interval", "50ms"], &["true"], "100 ms to 60 s"),
         (&["--interval", "2m"], &["true"], "100 ms to 60 s"),
         (&["--interval", "soon"], &["true"], "--interval"),
         (&["--pid", "4000000000"], &[], "there is no process 4000000000"),
         (&["--pid", "x"], &[], "invalid value"),
         (&["--pid", "1"], &["true"], "cannot be used with"),
-        (&["on"], &[], "--attach"),
+        (&["--sampling", "on"], &[], "--attach"),
     ] {
         let (code, stderr) = ends(profile(dir.path(), options, command));
         assert_eq!(code, Some(2), "{options:?}: {stderr}");
         assert!(stderr.contains(said), "{options:?}: {stderr}");
         assert!(!dir.path().join("run").exists(), "{options:?}");
     }
-    let (code, stderr) = attach(dir.path(), &["on"]);
+    let (code, stderr) = attach(dir.path(), &["--sampling", "on"]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("nobody is recording"), "{stderr}");
     assert_eq!(attach(dir.path(), &[]).0, Some(2));
@@ -297,9 +297,9 @@ fn a_running_recording_is_switched_off_and_on_and_made_faster() {
     let sent = |words: &[&str]| assert_eq!(attach(dir.path(), words), (Some(0), String::new()));
     sent(&["--interval", "100ms"]);
     std::thread::sleep(Duration::from_millis(2000));
-    sent(&["off"]);
+    sent(&["--sampling", "off"]);
     std::thread::sleep(Duration::from_millis(1500));
-    sent(&["on", "--interval", "200ms"]);
+    sent(&["--sampling", "on", "--interval", "200ms"]);
     std::thread::sleep(Duration::from_millis(2000));
     let (code, stderr) = attach(dir.path(), &["--interval", "1ms"]);
     assert_eq!(code, Some(2), "{stderr}");
@@ -326,7 +326,11 @@ fn a_running_recording_is_switched_off_and_on_and_made_faster() {
     for said in ["every 100 ms", "off from", "on again", "every 200 ms"] {
         assert!(notes.contains(said), "{notes}");
     }
-    assert_eq!(attach(dir.path(), &["on"]).0, Some(2), "it has ended");
+    assert_eq!(
+        attach(dir.path(), &["--sampling", "on"]).0,
+        Some(2),
+        "it has ended"
+    );
 }
 
 #[test]
