@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
 use clap::Args as ClapArgs;
+use stokehold_cache::{SHARE_VARIABLE, VARIABLE as FOLDER_VARIABLE};
 use stokehold_script::{Changes, Hook, Images, forbidden};
 
 use crate::failure::Usage;
@@ -15,7 +16,7 @@ use crate::terminal::note;
 ///
 /// Signals and the exit code of the command pass through. What cannot be changed stays as it is, with a message that says why.
 #[derive(Debug, ClapArgs)]
-#[command(override_usage = "stokehold run [OPTIONS] -- COMMAND ..")]
+#[command(override_usage = "stokehold run [OPTIONS] [--] COMMAND ..")]
 pub struct Args {
     /// Make the batches of every DataLoader over torchvision's ImageFolder, if its transforms have an equal here. The
     /// script's Python needs the package stokehold. Images of the other loaders are made as with --fast-images.
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     prefetch: Option<u64>,
     /// The command, with its arguments.
-    #[arg(last = true, value_name = "COMMAND", required = true)]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", required = true)]
     command: Vec<OsString>,
 }
 
@@ -71,6 +72,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             program.display()
         ))
         .into());
+    }
+    if is_set(SHARE_VARIABLE) && !is_set(FOLDER_VARIABLE) {
+        note!("{SHARE_VARIABLE} changes nothing, because {FOLDER_VARIABLE} names no folder");
     }
     let signals = Signals::block()?;
     let folder = tempfile::tempdir()?;
@@ -114,6 +118,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 /// Whether the environment says that images stay Pillow's.
 fn is_off() -> bool {
     std::env::var_os("STOKEHOLD_PILLOW").is_some_and(|setting| setting == "off")
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 /// So many images are compared with Pillow's before their times are those of all.
