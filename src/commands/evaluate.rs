@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "SPLIT", conflicts_with = "val_split")]
     split: Option<String>,
     /// The k of top-k accuracy of a classifier; at most as many as it knows classes [default: 5].
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     topk: Option<u32>,
     /// Write evaluation.json and evaluation.html, a page with the confusion matrix and the worst mistakes, or the images
     /// that were segmented worst, to this folder.

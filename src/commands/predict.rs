@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(required = true)]
     images: Vec<PathBuf>,
     /// How many classes to say of each image, the most probable ones first; at most as many as the model knows.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     topk: u32,
     /// Write the masks of a segmenter to this folder: NAME.png for NAME.jpg, of the size that the network sees, with the
     /// numbers of classes as indices of a palette. The rows then say the shares of the pixels.

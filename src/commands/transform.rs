@@ -38,7 +38,7 @@ pub struct Args {
     #[command(flatten)]
     data: DataArgs,
     /// How many classes to say of each image, the most probable ones first; at most as many as the model knows.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     topk: u32,
     #[command(flatten)]
     script: ScriptArgs,

@@ -99,7 +99,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR[:SIZE]")]
     cache: Option<CachePlace>,
     /// Use at most N images, evenly over the classes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     images: Option<u64>,
     /// Seed of the order, the initial weights and the native trials' random operations.
     #[arg(long, default_value_t = 0)]
