@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     prices: Option<Local>,
     /// Epochs of the whole training, for its cost [default: the run's; 1 of a script]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     epochs: Option<u64>,
     /// Print the result as JSON
     #[arg(long)]
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, short, value_name = "DIR", requires = "try_best")]
     out: Option<Local>,
     /// Batches after which a trial of a script ends [default: as many as take 20 s, at least 10]
-    #[arg(long, value_name = "N", requires = "command", value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "N", requires = "command", value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
     steps: Option<u64>,
     /// The script, with its arguments
     #[arg(last = true, value_name = "COMMAND")]

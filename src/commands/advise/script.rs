@@ -137,6 +137,11 @@ impl Bench<'_> {
         match misfit(&advised.workload) {
             Some(misfit) if candidates.is_empty() => note!("nothing is tried: {misfit}"),
             Some(misfit) => note!("{misfit}; what usually helps is tried all the same, in turns"),
+            None if advised.advice.is_empty() => {
+                note!(
+                    "nothing is tried: too little was measured for a prediction; --steps N has the script train for longer"
+                );
+            }
             None if candidates.is_empty() => {
                 note!("there is nothing to try: nothing would gain anything worth having");
             }
