@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::ProcFs;
 
 /// The properties of a machine that matter for a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// The processor's name; `None` if the platform does not provide it.

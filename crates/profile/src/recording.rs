@@ -122,7 +122,7 @@ pub struct Recording {
 }
 
 /// `recording.json`: facts about a recording, written when it starts and again when it ends.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct About {
     /// The version of Stokehold.

@@ -20,13 +20,16 @@ pub fn verdict(
     workload: Option<&Workload>,
     advice: &[Advice],
 ) -> String {
-    let mut parts = match workload {
-        Some(workload) => of_workload(workload),
-        None => match too_short(recording) {
+    let failed = failure(recording);
+    let mut parts = match (workload, &failed) {
+        (Some(workload), _) => of_workload(workload),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => match too_short(recording) {
             Some(short) => vec![short],
             None => of_recording(recording, findings),
         },
     };
+    parts.splice(0..0, failed);
     // Changes on this machine come first in that list.
     if let Some(best) = advice.first() {
         let now = best.seconds_per_epoch + best.gain_seconds;
@@ -219,6 +222,22 @@ fn doing(stage: Option<&str>) -> &'static str {
 /// Samples of less time than this, without a training step, say nothing of a program, seconds: it has hardly begun.
 const SHORTEST: f64 = 2.0;
 
+/// How a command that failed has ended. One that somebody stopped has not failed.
+fn failure(recording: &Recording) -> Option<String> {
+    let about = recording.about.as_ref()?;
+    let code = about
+        .exit_code
+        .filter(|code| ![0, 128 + 2, 128 + 15].contains(code))?;
+    let how = match code {
+        129.. => format!("was ended by signal {}", code - 128),
+        _ => format!("failed with exit code {code}"),
+    };
+    let after = about.ended.map_or(String::new(), |ended| {
+        format!(" after {}", seconds(ended - about.started))
+    });
+    Some(format!("the command {how}{after}"))
+}
+
 /// How little was recorded, if that says nothing.
 fn too_short(recording: &Recording) -> Option<String> {
     let nodes = &recording.nodes;
@@ -381,7 +400,7 @@ mod tests {
     use super::super::{Alternative, Change, Prices, advise};
     use super::*;
     use stokehold_profile::workload::ScriptLoader;
-    use stokehold_profile::{Node, Series, Span};
+    use stokehold_profile::{About, Node, Series, Span};
 
     /// A script on a device that takes 1000 images/s, and `transfer` seconds an image to copy it there.
     fn script(transfer: f64) -> Workload {
@@ -549,6 +568,28 @@ mod tests {
         );
         let said = verdict(&Recording::default(), &[], Some(&run), &useless);
         assert!(said.contains("; no tested change would gain"), "{said}");
+    }
+
+    #[test]
+    fn a_command_that_failed_has_no_other_cause() {
+        let of = |exit_code| {
+            let about = About {
+                exit_code: Some(exit_code),
+                started: 10.0,
+                ended: Some(13.0),
+                ..About::default()
+            };
+            let recording = Recording {
+                about: Some(about),
+                ..Recording::default()
+            };
+            verdict(&recording, &[], None, &[])
+        };
+        assert_eq!(of(1), "The command failed with exit code 1 after 3.0 s.");
+        assert_eq!(of(137), "The command was ended by signal 9 after 3.0 s.");
+        for stopped in [0, 130, 143] {
+            assert_eq!(of(stopped), "Nothing was recorded that says what limits the run.");
+        }
     }
 
     #[test]
