@@ -198,10 +198,10 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     let servers = servers(workload, &now, prices);
     let reasons = changes(workload, [&measured, &measured], &counts, servers.as_ref());
     let changed = changes(workload, [&now, &measured], &counts, servers.as_ref());
-    // In percent of the run's.
+    // In tenths of the run's.
     let cpu: Vec<(Change, i64)> = changed
         .iter()
-        .map(|(change, then)| (change.clone(), (100.0 * then.cpu() / now.cpu()).round() as i64))
+        .map(|(change, then)| (change.clone(), (10.0 * then.cpu() / now.cpu()).round() as i64))
         .collect();
     let mut advice: Vec<Advice> = changed
         .into_iter()
@@ -259,7 +259,9 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     // Beside other programs what computes less is quicker whatever they do, and what needs idle cores is not.
     let costs = |advice: &Advice| {
         let of_change = cpu.iter().find(|(change, _)| *change == advice.change);
-        of_change.filter(|_| shared).map_or(0, |(_, cpu)| *cpu)
+        of_change
+            .filter(|_| shared || now.others > 0.0)
+            .map_or(0, |(_, cpu)| *cpu)
     };
     advice.sort_by(|a, b| {
         let gain = b.gain_seconds.total_cmp(&a.gain_seconds);
@@ -315,6 +317,9 @@ const WAITED: f64 = 0.03;
 
 /// How much more servers have to make, at worst, than the trainer takes.
 const ROOM: f64 = 1.1;
+
+/// Rates that differ by less are the same.
+const SAME_RATE: f64 = 0.02;
 
 /// More servers than this are no advice.
 const MOST_SERVERS: u64 = 64;
@@ -537,15 +542,29 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
         .map_or(0.0, |script| script.transfer_seconds);
     let loader = |setting: &Setting| format!("{:.0} images/s", setting.loader());
     match change {
-        Change::Workers { .. } => format!(
-            "undisturbed, the loader would deliver {} instead of {}, beside a trainer that takes {:.0} images/s and keeps \
-             {:.1} of {} cores busy",
-            loader(then),
-            loader(now),
-            now.trainer,
-            now.trainer_cores(),
-            now.cores
-        ),
+        Change::Workers { persistent, .. } => {
+            let rates = match (then.loader() / now.loader() - 1.0).abs() < SAME_RATE {
+                true => format!("alone, the loader would deliver {} as now", loader(then)),
+                false => format!(
+                    "alone, the loader would deliver {} instead of {}",
+                    loader(then),
+                    loader(now)
+                ),
+            };
+            let starts = match *persistent {
+                true => format!(
+                    "; workers that stay save {} from the second epoch on",
+                    ms(now.starts())
+                ),
+                false => String::new(),
+            };
+            format!(
+                "{rates}, next to a trainer that takes {:.0} images/s and keeps {:.1} of {} cores busy{starts}",
+                now.trainer,
+                now.trainer_cores(),
+                now.cores
+            )
+        }
         Change::Executor { .. } if workload.script.is_some() => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this script, with {} instead of processes",
             ms(then.loader_cpu),
@@ -577,12 +596,12 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
             ms(now.loader_cpu)
         ),
         Change::BatchSize { batch_size } => format!(
-            "undisturbed, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
+            "alone, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
              fewer steps, so the learning rate may have to change",
             then.trainer, now.trainer
         ),
         Change::Precision { precision } => format!(
-            "undisturbed, the trainer takes {:.0} images/s in {precision} instead of {:.0}, measured; weights stay f32, and \
+            "alone, the trainer takes {:.0} images/s in {precision} instead of {:.0}, measured; weights stay f32, and \
              losses differ a little",
             then.trainer, now.trainer
         ),
@@ -613,7 +632,7 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
             ms(now.loader_cpu)
         ),
         Change::Servers { .. } => format!(
-            "the trainer takes {:.0} images/s, undisturbed, and the loader here delivers {}; they would deliver at least {}, \
+            "alone, the trainer takes {:.0} images/s and the loader here delivers {}; they would deliver at least {}, \
              counting each of their cores as half of one here, and need {} Gbit/s of network; start `stokehold serve DATA \
              --listen 0.0.0.0:7000` on each, and train with --loader tcp://HOST:7000,..",
             now.trainer,
