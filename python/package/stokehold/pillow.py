@@ -725,7 +725,7 @@ def _open(file: Any, filename: Any = None) -> Any:
     if _state.folder is not None and time.monotonic() >= _state.next_write:
         # A worker may be ended without a word.
         write_counts()
-        _state.next_write = time.monotonic() + 0.5
+        _state.next_write = time.monotonic() + 0.1
     return image
 
 
