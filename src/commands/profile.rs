@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "RUN", conflicts_with = "command")]
     attach: Option<Local>,
     /// With --attach: whether it takes samples.
-    #[arg(long, value_name = "on|off", requires = "attach")]
+    #[arg(long, value_name = "on|off")]
     sampling: Option<Switch>,
     /// Time between two samples, 100ms to 60s [default: 500ms].
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -90,6 +90,12 @@ const LOOK: Duration = Duration::from_millis(200);
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(run) = &args.attach {
         return attach(run, &args);
+    }
+    if args.sampling.is_some() {
+        return Err(Usage(
+            "--sampling changes a recording that runs: say which with --attach RUN".to_owned(),
+        )
+        .into());
     }
     // Before the first thread is started: threads inherit the blocked signals.
     let signals = Signals::block()?;
