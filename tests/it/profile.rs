@@ -244,6 +244,21 @@ fn bad_input_says_what_to_do() {
 }
 
 #[test]
+fn options_after_the_command_are_the_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "test \"$*\" = '--limit 5 -o x' && exit 3";
+    for dashes in [&[][..], &["--"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+        command.args(["profile", "-o", "run"]).args(dashes);
+        command.args(["sh", "-c", script, "sh", "--limit", "5", "-o", "x"]);
+        command.current_dir(dir.path());
+        let (code, stderr) = ends(command);
+        assert_eq!(code, Some(3), "{dashes:?}: {stderr}");
+        fs::remove_dir_all(dir.path().join("run")).unwrap();
+    }
+}
+
+#[test]
 fn a_process_is_recorded_until_it_ends_or_until_ctrl_c() {
     let dir = tempfile::tempdir().unwrap();
     let mut sleep = Command::new("sleep").arg("1.2").spawn().unwrap();
