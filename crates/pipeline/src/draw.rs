@@ -67,7 +67,7 @@ impl Steps {
         let before = self.height;
         (self.width, self.height) = step.size_after(self.width, self.height);
         let (w, h) = (self.width, self.height);
-        // A resize with a filter goes across first, and makes an image as wide as the new one and as high as the old one.
+        // A resize with a filter may go across first, and makes an image as wide as the new one and as high as the old one.
         let goes_across =
             matches!(step, Step::Resize { interpolation, .. } if interpolation != Interpolation::Nearest);
         if goes_across && u64::from(w) * u64::from(before) > crate::MAX_PIXELS {

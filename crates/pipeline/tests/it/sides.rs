@@ -95,7 +95,7 @@ fn images_at_the_limit_of_pixels_are_answered_for() {
     }
 }
 
-/// Resizing goes across first: the image between the two axes counts too.
+/// The image between the two axes counts too.
 #[test]
 fn a_resize_that_is_large_on_its_way_is_refused() {
     let ops = r#"{"op": [{"type": "Resize", "size": [100, 16384], "interpolation": "bicubic"}, {"type": "ToFloat"}]}"#;

@@ -22,9 +22,6 @@ pub fn tolerance(name: &str) -> (f32, f64) {
     match name {
         // Two 1-D sums in f32 instead of one 2-D sum: a value close to .5 may round the other way.
         "gaussian-blur" => (1.0, 0.001),
-        // Each pass rounds to bytes. Pillow up to 12 always goes across first, as per-op does and as the other cases
-        // show to the bit; Pillow 13 goes down first for some shapes, which moves the rounding.
-        name if name.starts_with("resize") || name.starts_with("published") => (1.0, 0.3),
         _ => (0.0, 0.0),
     }
 }

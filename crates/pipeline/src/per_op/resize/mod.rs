@@ -38,7 +38,7 @@ pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: I
         from: (image.width, image.height),
         area: [0.0, 0.0, image.width as f32, image.height as f32],
         to: (width, height),
-        order: PassOrder::AcrossFirst,
+        order: PassOrder::LargerFirst,
     };
     let plan = resize.plan(Region {
         x: 0,
