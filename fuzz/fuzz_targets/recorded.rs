@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stokehold_jpeg::{Layout, Region, Scale};
-use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source, shortened};
+use stokehold_jpeg::{Header, Layout, Region, Scale};
+use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source};
 
 fuzz_target!(|input: (&[u8], Vec<(u8, i16, i16, u8, u8)>)| {
     let (bytes, asked) = input;
-    if let Some((short, tables)) = shortened(bytes) {
+    if let Some((short, tables)) = Header::shortened(bytes) {
         assert!(short.len() + tables.len() <= bytes.len());
     }
     let Ok(source) = Source::new(bytes) else {

@@ -10,7 +10,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes};
 use stokehold_cache::{Cache, CachePlace, share_of_environment};
-use stokehold_jpeg::{Header, Layout, Metadata, Region, Scale, TranscodeOptions, transcode};
+use stokehold_jpeg::{
+    Header, Layout, Metadata, Region, Scale, TranscodeOptions, plain_orientation, transcode,
+};
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
 use stokehold_pipeline::op::Interpolation;
@@ -236,14 +238,14 @@ impl Jpeg {
     #[getter]
     fn header(&self) -> (u32, u32, usize, u8) {
         let header = self.source.header();
-        let components = recorded::components_of(header);
+        let components = header.sampling.len();
         (header.width, header.height, components, header.orientation)
     }
 
     /// The orientation that every reader of EXIF finds, 1 to 8; none where readers may differ.
     #[getter]
     fn plain_orientation(&self, py: Python<'_>) -> PyResult<Option<u8>> {
-        Ok(recorded::plain_orientation(self.file(py)?.as_bytes(py)))
+        Ok(plain_orientation(self.file(py)?.as_bytes(py)))
     }
 
     /// How often the components are sampled, across and down.
@@ -256,14 +258,14 @@ impl Jpeg {
     #[staticmethod]
     fn read_header(bytes: &[u8]) -> PyResult<(u32, u32, usize, u8)> {
         let header = Header::parse(bytes).map_err(refused)?;
-        let components = recorded::components_of(&header);
+        let components = header.sampling.len();
         Ok((header.width, header.height, components, header.orientation))
     }
 
     /// What Pillow has to read of a header, and its segments with quantisation tables; none where it has to read all.
     #[staticmethod]
     fn shortened<'py>(py: Python<'py>, head: &[u8]) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let (short, tables) = recorded::shortened(head)?;
+        let (short, tables) = Header::shortened(head)?;
         Some((PyBytes::new(py, &short), PyBytes::new(py, &tables)))
     }
 

@@ -9,14 +9,15 @@ use crate::frame::{Coding, Frame};
 use crate::header::{Head, Header};
 use crate::input::Input;
 use crate::kernels::Isa;
-use crate::markers::DQT;
 use crate::packed::{self, Packed, PackedGroups, Packer};
 use crate::pixels::{Layout, Partial, Pixels};
 use crate::planar;
 use crate::planes::CoefficientPlanes;
+use crate::readers;
 use crate::region::Region;
 use crate::scale::Scale;
 use crate::scan::Scan;
+use crate::segments::DQT;
 use crate::sequential;
 use crate::strips::{Output, Strips};
 use crate::tables::Tables;
@@ -92,20 +93,22 @@ impl Decoder {
         Ok(self.strips.pixels(layout))
     }
 
-    /// Decodes all pixels of a JPEG, and tells what of its coded data was left over.
+    /// Decodes all pixels of a JPEG that every reader decodes to the same ones.
     ///
     /// # Errors
-    /// Those of [`Decoder::decode`].
+    /// Those of [`Decoder::decode`], and [`Error::Unsupported`] where libjpeg would warn.
     pub fn decode_all<'a>(
         &mut self,
         input: impl Into<Input<'a>>,
         header: &Header,
         scale: Scale,
         layout: Layout,
-    ) -> Result<(Pixels<'_>, Leftover), Error> {
+    ) -> Result<Pixels<'_>, Error> {
         let job = self.begin(input.into(), &header.full(), scale, Output::Pixels(layout))?;
         self.run(&job)?;
-        Ok((self.strips.pixels(layout), self.unstuffed.leftover()))
+        readers::refuse_warnings(job.input.bytes, header, self.unstuffed.left)
+            .map_err(|what| Error::Unsupported(what.into()))?;
+        Ok(self.strips.pixels(layout))
     }
 
     /// Decodes as many rows of `region` as come before the bytes end or are found to be broken.
@@ -342,7 +345,7 @@ impl Decoder {
         let Job {
             input, head, scan, ..
         } = job;
-        *unstuffed.left() = Leftover::default();
+        unstuffed.left = Leftover::default();
         match (&job.packed, job.one_pass) {
             (Some(file), _) => packed.decode(*input, file, head, tables, strips, *isa),
             (None, true) => sequential::decode(input.bytes, head, scan, tables, unstuffed, strips, *isa),

@@ -1,9 +1,9 @@
 //! A recorded chain against the same operations on the whole image, one after the other.
 
 use proptest::prelude::*;
-use stokehold_jpeg::{Layout, Region, Scale};
+use stokehold_jpeg::{Layout, Region, Scale, plain_orientation};
 use stokehold_pipeline::op::Interpolation;
-use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source, plain_orientation};
+use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source};
 use stokehold_pipeline::{Executor, RgbImage, Step, perform};
 
 fn jpeg(width: u16, height: u16) -> Vec<u8> {
