@@ -16,11 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
 
+mod convert;
+mod turn;
+
 use crate::image::RgbImage;
 use crate::op::Interpolation;
 use crate::per_op::{self, Pointwise, Reduce, Resize, Rows, Scratch};
 pub use crate::per_op::{Filter, PassOrder};
 use crate::step::{Affine, Step};
+use convert::{cut, paint, spread, to_grey};
+pub use convert::{grey_to_floats, to_floats};
+use turn::Turn;
 
 /// Why pixels could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -323,49 +329,6 @@ impl Source {
         let turn = Turn::of(method, pixels.width, pixels.height);
         turn.write(rows, full(pixels.width, pixels.height), full(width, height), out);
         Ok(())
-    }
-}
-
-/// Writes red, green and blue of pixels of four bytes to three planes of floats, as torchvision does: divided by 255, then
-/// less `mean` and divided by `std` of the channel.
-///
-/// # Panics
-/// Where `out` has not three floats for every pixel.
-pub fn to_floats(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
-    assert_eq!(out.len(), 3 * pixels.len());
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        #[target_feature(enable = "avx2")]
-        fn wide(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
-            planes(pixels, normalize, out);
-        }
-        // SAFETY: the processor has AVX2.
-        return unsafe { wide(pixels, normalize, out) };
-    }
-    planes(pixels, normalize, out);
-}
-
-/// Writes levels of grey as floats, as [`to_floats`] writes colours.
-///
-/// # Panics
-/// Where `out` has not a float for every level.
-pub fn grey_to_floats(levels: &[u8], normalize: Option<(f32, f32)>, out: &mut [f32]) {
-    assert_eq!(out.len(), levels.len());
-    let (mean, std) = normalize.unwrap_or((0.0, 1.0));
-    for (to, &level) in out.iter_mut().zip(levels) {
-        *to = (f32::from(level) / 255.0 - mean) / std;
-    }
-}
-
-#[inline(always)]
-fn planes(pixels: &[[u8; 4]], normalize: Option<([f32; 3], [f32; 3])>, out: &mut [f32]) {
-    for (c, plane) in out.chunks_exact_mut(pixels.len().max(1)).enumerate() {
-        let level = |pixel: &[u8; 4]| ((u32::from_le_bytes(*pixel) >> (8 * c)) & 255) as f32 / 255.0;
-        let plane = plane.iter_mut().zip(pixels);
-        match normalize {
-            Some((mean, std)) => plane.for_each(|(to, pixel)| *to = (level(pixel) - mean[c]) / std[c]),
-            None => plane.for_each(|(to, pixel)| *to = level(pixel)),
-        }
     }
 }
 
@@ -726,137 +689,5 @@ fn full(width: u32, height: u32) -> Region {
         y: 0,
         width,
         height,
-    }
-}
-
-/// Converts pixels to grey, as Pillow does.
-fn to_grey(pixels: &[[u8; 4]], out: &mut [u8]) {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        #[target_feature(enable = "avx2")]
-        fn wide(pixels: &[[u8; 4]], out: &mut [u8]) {
-            luminances(pixels, out);
-        }
-        // SAFETY: the processor has AVX2.
-        return unsafe { wide(pixels, out) };
-    }
-    luminances(pixels, out);
-}
-
-#[inline(always)]
-fn luminances(pixels: &[[u8; 4]], out: &mut [u8]) {
-    out.iter_mut()
-        .zip(pixels)
-        .for_each(|(to, pixel)| *to = per_op::luminance(pixel));
-}
-
-/// Converts grey to pixels of `N` equal bytes.
-fn spread<const N: usize>(levels: &[u8], out: &mut [u8]) {
-    let out = out.as_chunks_mut::<N>().0;
-    out.iter_mut()
-        .zip(levels)
-        .for_each(|(to, &level)| *to = [level; N]);
-}
-
-/// Gives all pixels one colour. Grey takes its first level.
-fn paint(out: &mut [u8], pixel: usize, [r, g, b]: [u8; 3]) {
-    match pixel {
-        1 => out.fill(r),
-        3 => out.as_chunks_mut().0.fill([r, g, b]),
-        _ => out.as_chunks_mut().0.fill([r, g, b, 0]),
-    }
-}
-
-/// Writes the rectangle of an image that begins at (x, y) to `out`, whose size says how high it is.
-fn cut(image: &RgbImage, (x, y): (u32, u32), width: u32, pixel: usize, out: &mut [u8]) {
-    let rows = out.chunks_exact_mut(width as usize * pixel);
-    for (to, y) in rows.zip(y as usize..) {
-        let from = &image.row(y)[x as usize..][..width as usize];
-        if pixel == 3 {
-            to.copy_from_slice(from.as_flattened());
-            continue;
-        }
-        for (to, &[r, g, b]) in to.as_chunks_mut::<4>().0.iter_mut().zip(from) {
-            *to = [r, g, b, 0];
-        }
-    }
-}
-
-/// `Image.transpose`: where the pixel (x, y) of the result comes from.
-struct Turn {
-    /// Column `u[0] + u[1] * x + u[2] * y`.
-    u: [i64; 3],
-    /// Row `v[0] + v[1] * x + v[2] * y`.
-    v: [i64; 3],
-}
-
-impl Turn {
-    /// Of an image of this size.
-    fn of(method: u8, width: u32, height: u32) -> Turn {
-        let (right, bottom) = (i64::from(width) - 1, i64::from(height) - 1);
-        let (u, v) = match method {
-            0 => ([right, -1, 0], [0, 0, 1]),
-            1 => ([0, 1, 0], [bottom, 0, -1]),
-            2 => ([right, 0, -1], [0, 1, 0]),
-            3 => ([right, -1, 0], [bottom, 0, -1]),
-            4 => ([0, 0, 1], [bottom, -1, 0]),
-            5 => ([0, 0, 1], [0, 1, 0]),
-            _ => ([right, 0, -1], [bottom, -1, 0]),
-        };
-        Turn { u, v }
-    }
-
-    fn source(&self, x: u32, y: u32) -> (i64, i64) {
-        let at = |[first, along, down]: [i64; 3]| first + along * i64::from(x) + down * i64::from(y);
-        (at(self.u), at(self.v))
-    }
-
-    /// The rectangle that becomes `rect`.
-    fn needs(&self, rect: Region) -> Region {
-        let a = self.source(rect.x, rect.y);
-        let b = self.source(rect.x + rect.width - 1, rect.y + rect.height - 1);
-        Region {
-            x: a.0.min(b.0) as u32,
-            y: a.1.min(b.1) as u32,
-            width: a.0.abs_diff(b.0) as u32 + 1,
-            height: a.1.abs_diff(b.1) as u32 + 1,
-        }
-    }
-
-    /// Writes `rect` of the result from `part` of the source.
-    fn write(&self, from: Rows<'_>, part: Region, rect: Region, out: &mut [u8]) {
-        let (u, v) = self.source(rect.x, rect.y);
-        let pixel = from.pixel as i64;
-        let stride = from.stride as i64;
-        let first = (v - i64::from(part.y)) * stride + (u - i64::from(part.x)) * pixel;
-        let along = self.v[1] * stride + self.u[1] * pixel;
-        let down = self.v[2] * stride + self.u[2] * pixel;
-        let rows = out.chunks_exact_mut(rect.width as usize * from.pixel);
-        for (y, out) in rows.enumerate() {
-            let begin = first + down * y as i64;
-            match from.pixel {
-                1 => pick::<1>(from.data, begin, along, out),
-                3 => pick::<3>(from.data, begin, along, out),
-                _ => pick::<4>(from.data, begin, along, out),
-            }
-        }
-    }
-}
-
-/// Copies pixels that lie `step` bytes apart.
-fn pick<const N: usize>(data: &[u8], begin: i64, step: i64, out: &mut [u8]) {
-    let (out, _) = out.as_chunks_mut::<N>();
-    if step == -(N as i64) {
-        let first = (begin + N as i64) as usize - N * out.len();
-        let (line, _) = data[first..][..N * out.len()].as_chunks::<N>();
-        out.iter_mut()
-            .zip(line.iter().rev())
-            .for_each(|(to, from)| *to = *from);
-        return;
-    }
-    let mut at = begin;
-    for to in out {
-        to.copy_from_slice(&data[at as usize..][..N]);
-        at += step;
     }
 }
