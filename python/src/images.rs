@@ -1,15 +1,11 @@
 //! JPEGs whose operations are recorded: the compiled half of `stokehold.pillow` and `stokehold.images`.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
-use std::path::Path;
-use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes};
-use stokehold_cache::{Cache, CachePlace, share_of_environment};
 use stokehold_jpeg::{
     Header, Layout, Metadata, Region, Scale, TranscodeOptions, plain_orientation, transcode,
 };
@@ -19,7 +15,7 @@ use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::recorded::{self, Filter, Op, PassOrder, Performer, Recorded, Source};
 use stokehold_storage::SampleBytes;
 
-use crate::errors::{DataError, OptionError, Raise};
+use crate::errors::{DataError, OptionError};
 use crate::memory::room;
 
 thread_local! {
@@ -168,6 +164,13 @@ impl Jpeg {
         .map_err(refused)
     }
 
+    /// A packed image, drafted; none where the bytes are no image.
+    pub(crate) fn of_packed(packed: SampleBytes, scale: Scale, grey: bool) -> Option<Self> {
+        let source = Source::new(packed.file()).ok()?.drafted(scale, grey);
+        let content = Content::Packed(packed, PyOnceLock::new());
+        Some(Self { content, source })
+    }
+
     /// The bytes that the decoder reads: the file, or its packed image.
     fn input<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
         match &self.content {
@@ -206,7 +209,7 @@ impl Jpeg {
 }
 
 /// The scale of a factor, which is 1, 2, 4 or 8.
-fn scale_by(factor: u32) -> PyResult<Scale> {
+pub(crate) fn scale_by(factor: u32) -> PyResult<Scale> {
     Scale::by(factor).ok_or_else(|| refused("an unknown scale"))
 }
 
@@ -280,7 +283,7 @@ impl Jpeg {
     }
 
     /// RGB or grey, row by row.
-    fn packed<'py>(
+    fn dense<'py>(
         &self,
         py: Python<'py>,
         numbers: Vec<f64>,
@@ -307,8 +310,8 @@ impl Jpeg {
         })
     }
 
-    /// The same as `packed`, into memory at an address.
-    fn packed_to(
+    /// The same as `dense`, into memory at an address.
+    fn dense_to(
         &self,
         py: Python<'_>,
         numbers: Vec<f64>,
@@ -366,10 +369,10 @@ impl Jpeg {
         normalize: Option<Normalize>,
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
-        let (packed, layout) = self.layouts(&ops);
+        let (dense, layout) = self.layouts(&ops);
         let pixels = self.pixels(&ops);
         // SAFETY: what calls this in the package holds a new tensor or array of `count` floats there.
-        let out = unsafe { room::<f32>(address, count, packed.bytes() * pixels)? };
+        let out = unsafe { room::<f32>(address, count, dense.bytes() * pixels)? };
         let mut whole = Vec::new();
         whole
             .try_reserve_exact(layout.bytes() * pixels)
@@ -384,56 +387,6 @@ impl Jpeg {
             _ => recorded::to_floats(whole.as_chunks().0, normalize, out),
         });
         Ok(())
-    }
-}
-
-/// The cache that the environment names, for one process.
-#[pyclass(frozen, module = "stokehold._stokehold")]
-pub(crate) struct ImageCache(Arc<Cache>);
-
-/// A file's name, inode and size, and its mtime and ctime in seconds and nanoseconds.
-type FileFacts = (OsString, u64, i64, (i64, i64), (i64, i64));
-
-fn key((name, inode, size, changed, entry): FileFacts) -> Option<u128> {
-    let numbers = [inode as i64, size, changed.0, changed.1, entry.0, entry.1];
-    Cache::key_of_file(Path::new(&name).file_name()?, numbers)
-}
-
-#[pymethods]
-impl ImageCache {
-    /// None where the environment names none. Raises OptionError where it cannot be opened.
-    #[staticmethod]
-    fn open() -> PyResult<Option<Self>> {
-        // With the GIL: a fork in between would leave a lock that nobody gives back.
-        let place = CachePlace::chosen(None, false).raise()?;
-        let share = share_of_environment().raise()?;
-        Ok(Cache::open_if(place.as_ref(), share).raise()?.map(Self))
-    }
-
-    /// The image of a file, drafted as a [`Jpeg`] is, if it is there.
-    fn read(&self, py: Python<'_>, facts: FileFacts, scale: u32, grey: bool) -> PyResult<Option<Jpeg>> {
-        let scale = scale_by(scale)?;
-        let Some(key) = key(facts) else { return Ok(None) };
-        Ok(py.detach(|| {
-            let mut packed = SampleBytes::new();
-            let read = self.0.read(key, &mut packed);
-            let source = read.then(|| Source::new(packed.file()).ok()).flatten()?;
-            Some(Jpeg {
-                content: Content::Packed(packed, PyOnceLock::new()),
-                source: source.drafted(scale, grey),
-            })
-        }))
-    }
-
-    /// Offers a file that had these facts before and after it was read.
-    fn offer(&self, py: Python<'_>, facts: FileFacts, file: Py<PyBytes>) {
-        let (key, file) = (key(facts), file.as_bytes(py));
-        py.detach(|| key.into_iter().for_each(|key| self.0.offer(key, file)));
-    }
-
-    /// What users have to know, each sentence once.
-    fn news(&self) -> Vec<String> {
-        self.0.news()
     }
 }
 

@@ -21,6 +21,7 @@
 mod epochs;
 mod errors;
 mod feed;
+mod image_cache;
 mod images;
 mod loader;
 mod memory;
@@ -36,7 +37,9 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _stokehold {
     #[pymodule_export]
-    use super::images::{ImageCache, Jpeg, fetch};
+    use super::image_cache::{ImageCache, key_of_file};
+    #[pymodule_export]
+    use super::images::{Jpeg, fetch};
     #[pymodule_export]
     use super::loader::{Given, Iteration, Loader};
     #[pymodule_export]

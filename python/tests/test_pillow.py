@@ -568,7 +568,7 @@ def damaged() -> bytes:
         for _ in range(3):
             data[draws.randrange(len(data) // 2, len(data) - 2)] = draws.randrange(255)
         try:
-            ours.Jpeg(bytes(data)).packed((), ours._LARGER_FIRST)
+            ours.Jpeg(bytes(data)).dense((), ours._LARGER_FIRST)
         except ValueError:
             ours.uninstall()
             try:

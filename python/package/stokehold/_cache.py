@@ -11,10 +11,9 @@ import warnings
 import zlib
 from typing import Any, Optional
 
-from stokehold._stokehold import ImageCache, Jpeg
+from stokehold._stokehold import ImageCache, Jpeg, key_of_file
 from stokehold.errors import StokeholdError
 
-Facts = tuple[str, int, int, tuple[int, int], tuple[int, int]]
 _SECOND = 10**9
 #: Seconds: a file that was changed twice within a tick of its file system's clock may have one time for two versions.
 _TICK = 3
@@ -57,32 +56,35 @@ def begin_process() -> None:
     _state.opened, _state.cache = False, None
 
 
-def facts_of(file: Any) -> Optional[Facts]:
-    """The facts that identify an open file in the cache. None if it is no file of this machine, if it was changed just now, or if there
-    is no cache."""
+def key_of(file: Any) -> Optional[int]:
+    """The key of an open file in the cache. None if it is no file of this machine, if it was changed just now, or if there is no
+    cache."""
     cache = _state.cache if _state.opened else _open()
     if cache is None or type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
         return None
     facts = os.fstat(file.fileno())
     if time.time() - facts.st_ctime < _TICK:
         return None
-    return file.name, facts.st_ino, facts.st_size, divmod(facts.st_mtime_ns, _SECOND), divmod(facts.st_ctime_ns, _SECOND)
+    times = *divmod(facts.st_mtime_ns, _SECOND), *divmod(facts.st_ctime_ns, _SECOND)
+    return key_of_file(file.name, facts.st_ino, facts.st_size, times)
 
 
-def unchanged(facts: Optional[Facts], file: Any) -> Optional[Facts]:
-    """The facts of an open file, if they are what they were."""
-    return facts if facts is not None and facts_of(file) == facts else None
+def unchanged(key: Optional[int], file: Any) -> Optional[int]:
+    """The key of an open file, if it is what it was."""
+    return key if key is not None and key_of(file) == key else None
 
 
-def read(facts: Optional[Facts], scale: int, grey: bool) -> Optional[Jpeg]:
+def read(key: Optional[int], scale: int, grey: bool) -> Optional[Jpeg]:
     """The image of a file, decoded at a scale and maybe to grey, if it is there."""
-    return None if _state.cache is None or facts is None else _state.cache.read(facts, scale, grey)
+    return None if _state.cache is None or key is None else _state.cache.read(key, scale, grey)
 
 
-def offer(facts: Optional[Facts], file: Any, source: Jpeg) -> None:
-    """Has a file packed that had these facts before it was read."""
-    facts = unchanged(facts, file)
-    if _state.cache is not None and facts is not None:
-        _state.cache.offer(facts, source.data)
-        for sentence in _state.cache.news():
-            _warn(sentence)
+def offer(key: Optional[int], file: Any, source: Jpeg) -> None:
+    """Has a file packed that had this key before it was read."""
+    if _state.cache is None:
+        return
+    key = unchanged(key, file)
+    if key is not None:
+        _state.cache.offer(key, source.data)
+    for sentence in _state.cache.news():
+        _warn(sentence)

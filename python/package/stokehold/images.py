@@ -245,7 +245,7 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
             jpeg.floats_to(ops, larger_first, floats.ctypes.data, floats.size)
             return floats
         pixels = numpy.empty((height, width, 3), numpy.uint8)
-        jpeg.packed_to(ops, larger_first, pixels.ctypes.data, pixels.size)
+        jpeg.dense_to(ops, larger_first, pixels.ctypes.data, pixels.size)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from None
     return pixels if channels == "RGB" else numpy.ascontiguousarray(pixels[..., 0])

@@ -248,9 +248,9 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
     return expected
 
 
-def _packed(source: Jpeg, ops: tuple[float, ...]) -> Optional[bytes]:
+def _dense(source: Jpeg, ops: tuple[float, ...]) -> Optional[bytes]:
     """The pixels, three bytes each, or one where they are grey."""
-    made: Optional[bytes] = _made(source, ops, source.packed, lambda image: image.tobytes(), lambda a, b: bool(a == b))
+    made: Optional[bytes] = _made(source, ops, source.dense, lambda image: image.tobytes(), lambda a, b: bool(a == b))
     return made
 
 
@@ -380,7 +380,7 @@ def _become_plain(image: Any) -> None:
     with _lock:
         if type(image) is _Opened:
             _read_tables(image)
-            for name in ("_source", "_tried", "_reading", "_bytes", "_facts"):
+            for name in ("_source", "_tried", "_reading", "_bytes", "_key"):
                 image.__dict__.pop(name, None)
             _set_class(image, _PlainFile)
 
@@ -425,8 +425,8 @@ def _read(image: Any) -> bool:
     try:
         place = file.tell()
         scale, grey = config[0] if config else 1, image.mode == "L"
-        facts = _cache.unchanged(own.pop("_facts", None), file)
-        source = _cache.read(facts, scale, grey)
+        key = _cache.unchanged(own.pop("_key", None), file)
+        source = _cache.read(key, scale, grey)
         # Colours become grey in a draft.
         known = {"L": (1, 3) if config else (1,), "RGB": (3,), "CMYK": (4,)}.get(image.mode, ())
         if source is not None and source.size(()) == image._size and source.header[2] in known:
@@ -437,7 +437,7 @@ def _read(image: Any) -> bool:
             source = Jpeg(file.read(), scale, grey)
             if source.size(()) != image._size or source.header[2] not in known:
                 raise ValueError("Pillow reads another header")
-            _cache.offer(facts, file, source)
+            _cache.offer(key, file, source)
     except (ValueError, TypeError, MemoryError) as error:
         _fall_back(str(error))
         if place is not None:
@@ -598,7 +598,7 @@ class _Remembering:
             if begun is not None:
                 known = self.__dict__.get("_bytes")
                 if known is None:
-                    known = _packed(*begun)
+                    known = _dense(*begun)
                     if known is None:
                         _give_up(self, *begun)
                         return _Plain.tobytes(self, encoder_name, *args)
@@ -646,7 +646,7 @@ class _Opened(_Remembering, _PlainFile):
         """Has Pillow read the header without its tables, which few ever ask for."""
         file = self.fp
         # Now: the bytes may be those of this moment, in the file object's buffer, and the header is.
-        self.__dict__["_facts"] = _cache.facts_of(file)
+        self.__dict__["_key"] = _cache.key_of(file)
         found = None
         if _state.headers:
             head = file.read(_HEAD)
@@ -939,7 +939,7 @@ def _watch_torchvision() -> None:
             out = torch.empty((height, width, len(pic.mode)), dtype=torch.uint8)
             if type(out) is not torch.Tensor or not out.is_cpu:
                 raise TypeError("torch makes tensors of another kind here")
-            source.packed_to(ops, larger_first, out.data_ptr(), out.numel())
+            source.dense_to(ops, larger_first, out.data_ptr(), out.numel())
             return out.permute((2, 0, 1))
 
         made = _made(source, ops, make, pil_to_tensor, equal)
@@ -991,7 +991,7 @@ def _watch_torchvision() -> None:
 
     source, probe = _probe()
     size = probe.size
-    if not all(source.packed((_STEP, code, value, *size), _LARGER_FIRST) == _step(probe, code, value).tobytes() for code, value in ((_HUE, 0.3), (_GRAY, 0))):
+    if not all(source.dense((_STEP, code, value, *size), _LARGER_FIRST) == _step(probe, code, value).tobytes() for code, value in ((_HUE, 0.3), (_GRAY, 0))):
         _state.colors = False
     floats = torch.empty((3, size[1], size[0]), device="cpu")
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -1162,7 +1162,7 @@ def _differences() -> str:
         image.save(file, "JPEG", **options)
         source = Jpeg(file.getvalue(), grey=image.mode == "L")
         expected = _by_pillow(source, ())
-        if source.packed((), _LARGER_FIRST) != expected.tobytes():
+        if source.dense((), _LARGER_FIRST) != expected.tobytes():
             return f"it decodes other pixels ({image.mode}, {options})"
         core = _pillow.core.map_buffer(source.kept((), _LARGER_FIRST), expected.size, "raw", 0, (expected.mode, 0, 1))
         if expected._new(core).tobytes() != expected.tobytes():
@@ -1172,14 +1172,14 @@ def _differences() -> str:
             _state.headers = False
     scaled = [Jpeg(source.data, scale, expected.mode == "L") for source, expected in sources for scale in (2, 4)]
     scaled.append(Jpeg(sources[0][0].data, 2, True))
-    _state.drafts = all(source.packed((), _LARGER_FIRST) == _by_pillow(source, ()).tobytes() for source in scaled)
+    _state.drafts = all(source.dense((), _LARGER_FIRST) == _by_pillow(source, ()).tobytes() for source in scaled)
     (source, plain), _, grey, _ = sources
 
     def same(*ops: float) -> bool:
-        return bool(source.packed(ops, _LARGER_FIRST) == _after(plain, ops).tobytes())
+        return bool(source.dense(ops, _LARGER_FIRST) == _after(plain, ops).tobytes())
 
     def same_grey(*ops: float) -> bool:
-        return bool(grey[0].packed(ops, _LARGER_FIRST) == _after(grey[1], ops).tobytes())
+        return bool(grey[0].dense(ops, _LARGER_FIRST) == _after(grey[1], ops).tobytes())
 
     moves = [(_CROP, -5, 7, 0, 0, 0, 40, 50), (_CROP, 3, -2, 200, 30, 4, 80, 20), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
     if not all(same(*move) and same_grey(*move) for move in moves):
