@@ -672,24 +672,28 @@ mod tests {
         }
     }
 
-    /// 10 ms of loading an image become 4, beside a trainer that waits for it.
-    #[test]
-    fn fast_images_are_predicted_of_the_scripts_own_loader() {
-        let mut run = Workload {
+    /// A script whose loader feeds a device that is never busy for long, and takes this long for an epoch.
+    fn script(seconds_per_epoch: f64) -> Workload {
+        Workload {
             script: Some(ScriptLoader::default()),
             device: "cuda".to_owned(),
-            num_workers: 2,
             trainer_ceiling: Some(1e4),
             trainer_cpu_seconds: Some(1e-5),
             read_wait_seconds: Some(0.0),
+            seconds_per_epoch: Some(seconds_per_epoch),
             ..workload()
-        };
+        }
+    }
+
+    /// 10 ms of loading an image become 4, beside a trainer that waits for it.
+    #[test]
+    fn fast_images_are_predicted_of_the_scripts_own_loader() {
+        let mut run = script(5.1);
         run.alternatives = vec![Alternative {
             change: Change::FastImages,
             loader: 0.4,
             trainer: 1.0,
         }];
-        run.seconds_per_epoch = Some(5.1);
         let advice = advise(&run, &Prices::default());
         let fast = of(&advice, &Change::FastImages);
         assert!((1.9..2.2).contains(&fast.seconds_per_epoch), "{fast:?}");
@@ -705,17 +709,8 @@ mod tests {
     /// Two cores load 1000 images of 10 ms in 5 s, and in 10 s where another program has one of them.
     #[test]
     fn a_script_is_told_what_it_would_take_without_other_programs() {
-        let mut run = Workload {
-            script: Some(ScriptLoader::default()),
-            device: "cuda".to_owned(),
-            num_workers: 2,
-            trainer_ceiling: Some(1e4),
-            trainer_cpu_seconds: Some(1e-5),
-            read_wait_seconds: Some(0.0),
-            seconds_per_epoch: Some(10.1),
-            others_cores: Some(1.0),
-            ..workload()
-        };
+        let mut run = script(10.1);
+        run.others_cores = Some(1.0);
         let seconds = without_others(&run).unwrap();
         assert!((4.8..5.4).contains(&seconds), "{seconds}");
         run.others_cores = Some(0.1);
