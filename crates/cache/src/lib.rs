@@ -78,7 +78,7 @@ use stokehold_storage::{SampleBytes, Source, file_version};
 pub use cached::Cached;
 pub use error::CacheError;
 pub use folder::LEAST;
-use packing::Packing;
+use packing::{Packing, Waiting};
 
 /// The environment variable with the [`CachePlace`] of a program that is given none. Jobs with a channel of mode Cache set it for their
 /// scripts.
@@ -392,7 +392,7 @@ impl Cache {
     /// Offers a file that had this key before and after it was read. The threads that take the share pack it, or one thread in
     /// spare moments. If too many files wait, it is dropped.
     pub fn offer(&self, key: u128, file: &[u8]) {
-        self.packing.offer_file(key, file);
+        self.packing.offer(Waiting::File, key, file);
     }
 
     /// The folder.
