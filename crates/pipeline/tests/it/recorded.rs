@@ -256,6 +256,21 @@ proptest! {
     }
 }
 
+/// What [`Source::perform`] makes of a file, into as many bytes as are given.
+fn performed(file: &[u8], ops: &[Recorded], layout: Layout, bytes: usize) -> Result<Vec<u8>, String> {
+    let (order, mut performer, mut out) = (PassOrder::AcrossFirst, Performer::default(), vec![0; bytes]);
+    let source = Source::new(file).map_err(|error| error.to_string())?;
+    source
+        .perform(file, ops, order, layout, &mut performer, &mut out)
+        .map_err(|error| error.to_string())?;
+    Ok(out)
+}
+
+/// The file with other bytes behind its first marker.
+fn with(file: &[u8], bytes: &[u8]) -> Vec<u8> {
+    [&file[..2], bytes, &file[2..]].concat()
+}
+
 #[test]
 fn what_does_not_apply_is_refused() {
     let file = jpeg(20, 10);
@@ -281,26 +296,17 @@ fn what_does_not_apply_is_refused() {
 #[test]
 fn too_many_operations_are_refused() {
     let file = jpeg(20, 10);
-    let source = Source::new(&file).unwrap();
     let perform = |count: usize| {
         let one = Recorded {
             op: Op::Transpose(0),
             width: 20,
             height: 10,
         };
-        let (ops, mut out) = (vec![one; count], vec![0; 600]);
-        source.perform(
-            &file,
-            &ops,
-            PassOrder::AcrossFirst,
-            Layout::Rgb,
-            &mut Performer::default(),
-            &mut out,
-        )
+        performed(&file, &vec![one; count], Layout::Rgb, 600)
     };
     perform(128).unwrap();
     assert_eq!(
-        perform(129).unwrap_err().to_string(),
+        perform(129).unwrap_err(),
         "129 operations on one image; at most 128 are performed"
     );
 }
@@ -309,20 +315,20 @@ fn too_many_operations_are_refused() {
 fn the_end_of_a_thumbnail_is_not_the_files() {
     let file = jpeg(20, 10);
     let thumbnail = [&[0xFF, 0xE1, 0, 8][..], b"own", &[0xFF, 0xD9, 0]].concat();
-    let with = [&file[..2], &thumbnail, &file[2..]].concat();
-    assert!(Source::new(&with).is_ok());
-    assert!(Source::new(&with[..with.len() - 2]).is_err());
+    let whole = with(&file, &thumbnail);
+    assert!(Source::new(&whole).is_ok());
+    assert!(Source::new(&whole[..whole.len() - 2]).is_err());
 }
 
 #[test]
 fn markers_that_libjpeg_refuses_are_refused() {
     let file = jpeg(20, 10);
-    let with = |marker: u8| [&file[..2], &[0xFF, marker, 0, 4, 1, 2], &file[2..]].concat();
+    let source = |marker: u8| Source::new(&with(&file, &[0xFF, marker, 0, 4, 1, 2]));
     for marker in [0xE7, 0xFE, 0xDC] {
-        assert!(Source::new(&with(marker)).is_ok(), "{marker:x}");
+        assert!(source(marker).is_ok(), "{marker:x}");
     }
     for marker in [0xC8, 0xD8, 0xDF, 0xF0, 0xFD, 0x58] {
-        assert!(Source::new(&with(marker)).is_err(), "{marker:x}");
+        assert!(source(marker).is_err(), "{marker:x}");
     }
 }
 
@@ -360,11 +366,7 @@ fn every_layout_and_turn_has_the_same_pixels() {
             width,
             height,
         }));
-        let mut expected = vec![0; 3 * 53 * 41];
-        let (order, mut performer) = (PassOrder::AcrossFirst, Performer::default());
-        source
-            .perform(&file, &ops, order, Layout::Rgb, &mut performer, &mut expected)
-            .unwrap();
+        let expected = performed(&file, &ops, Layout::Rgb, 3 * 53 * 41).unwrap();
         let rgb = decoded(&file, Scale::Full, Layout::Rgb, method).unwrap();
         assert_eq!(rgb, expected);
         let mut bgr = decoded(&file, Scale::Full, Layout::Bgr, method).unwrap();
@@ -388,16 +390,7 @@ fn every_layout_and_turn_has_the_same_pixels() {
             .len(),
         11 * 14
     );
-    let mut out = [0; 53 * 41];
-    let refused = source.perform(
-        &file,
-        &[],
-        PassOrder::AcrossFirst,
-        Layout::Grey,
-        &mut Performer::default(),
-        &mut out,
-    );
-    assert!(refused.is_err());
+    assert!(performed(&file, &[], Layout::Grey, 53 * 41).is_err());
 }
 
 #[test]
@@ -412,7 +405,7 @@ fn what_libjpeg_warns_of_is_refused() {
         of(&[&file[..end], b"stray", &file[end..]].concat()).unwrap_err(),
         stray
     );
-    assert!(of(&[&file[..2], b"stray", &file[2..]].concat()).is_err());
+    assert!(of(&with(&file, b"stray")).is_err());
     // Bytes that fill up are fine.
     assert!(of(&[&file[..end], &[0xFF, 0xFF], &file[end..]].concat()).is_ok());
     // What comes after the scan libjpeg reads with all its errors.
@@ -433,25 +426,20 @@ fn what_libjpeg_warns_of_is_refused() {
 #[test]
 fn only_plain_blocks_of_exif_turn_an_image() {
     let file = jpeg(20, 10);
-    let with = |blocks: &[&[u8]]| {
-        let mut all = file[..2].to_vec();
-        for block in blocks {
-            all.extend([0xFF, 0xE1, 0, block.len() as u8 + 2]);
-            all.extend(*block);
-        }
-        all.extend(&file[2..]);
-        plain_orientation(&all)
+    let found = |blocks: &[&[u8]]| {
+        let segment = |block: &&[u8]| [&[0xFF, 0xE1, 0, block.len() as u8 + 2], *block].concat();
+        plain_orientation(&with(&file, &Vec::from_iter(blocks.iter().flat_map(segment))))
     };
     let block = |orientation: u8, kind: u8, count: u8| {
         let entry = [0x12, 1, kind, 0, count, 0, 0, 0, orientation, 0, 0, 0];
         [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat()
     };
-    assert_eq!(with(&[]), Some(1));
-    assert_eq!(with(&[b"http://ns.adobe.com/xap/1.0/\0"]), Some(1));
-    assert_eq!(with(&[&block(0, 3, 1)]), Some(1));
+    assert_eq!(found(&[]), Some(1));
+    assert_eq!(found(&[b"http://ns.adobe.com/xap/1.0/\0"]), Some(1));
+    assert_eq!(found(&[&block(0, 3, 1)]), Some(1));
     for orientation in 1..=8 {
-        assert_eq!(with(&[&block(orientation, 3, 1)]), Some(orientation));
-        assert_eq!(with(&[&block(orientation, 3, 1), b"text"]), Some(orientation));
+        assert_eq!(found(&[&block(orientation, 3, 1)]), Some(orientation));
+        assert_eq!(found(&[&block(orientation, 3, 1), b"text"]), Some(orientation));
     }
     for odd in [
         block(9, 3, 1),
@@ -459,9 +447,9 @@ fn only_plain_blocks_of_exif_turn_an_image() {
         block(6, 3, 2),
         block(6, 3, 1)[..20].to_vec(),
     ] {
-        assert_eq!(with(&[&odd]), None);
+        assert_eq!(found(&[&odd]), None);
     }
-    assert_eq!(with(&[b"text", &block(6, 3, 1)]), None);
-    assert_eq!(with(&[&block(6, 3, 1), &block(6, 3, 1)]), None);
+    assert_eq!(found(&[b"text", &block(6, 3, 1)]), None);
+    assert_eq!(found(&[&block(6, 3, 1), &block(6, 3, 1)]), None);
     assert_eq!(plain_orientation(b"no JPEG"), None);
 }
