@@ -891,9 +891,79 @@ def _watch_torchvision() -> None:
         _warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}")
         return
     _state.torchvision = True
+    _watch_hues(_functional_pil, adjust_hue, to_grayscale)
+    if not _has_our_floats(torch, to_tensor, normalize):
+        _warn("stokehold.pillow leaves torchvision's tensors to torchvision, whose numbers differ")
+        return
+    floats_of, bytes_of = _conversions(torch, to_tensor, pil_to_tensor, normalize)
 
-    def equal(made: Any, expected: Any) -> bool:
-        return bool(torch.equal(made, expected))
+    def tensor_of(pic: Any) -> Any:
+        made = floats_of(pic)
+        return to_tensor(pic) if made is None else made
+
+    def fused(image: Any, second: Any) -> Any:
+        """What ToTensor and a Normalize make of an image; None where they have to do it."""
+        if type(second) is not Normalize or second.inplace or second._forward_hooks or second._forward_pre_hooks or any_hook():
+            return None
+        if functional.to_tensor is not tensor_of or functional.normalize is not normalize or ToTensor.__call__ is not converted:
+            # The script has its own.
+            return None
+        normalization = _normalization(_listed(torch, second.mean), _listed(torch, second.std), len(image.mode))
+        return None if normalization is None else floats_of(image, normalization)
+
+    _replace(functional, "to_tensor", tensor_of)
+    _replace(functional, "pil_to_tensor", bytes_of)
+    _replace(Compose, "__call__", _composed(compose, ToTensor, fused))
+    second = sys.modules.get("torchvision.transforms.v2.functional._type_conversion")
+    if getattr(second, "pil_to_tensor", None) is pil_to_tensor:
+        _replace(second, "pil_to_tensor", bytes_of)
+
+
+def _watch_hues(functional_pil: Any, adjust_hue: Any, to_grayscale: Any) -> None:
+    """Remembers the changes of colours that torchvision makes of several of Pillow's operations."""
+
+    def hued(img: Any, hue_factor: Any) -> Any:
+        made = _stepped(img, _HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
+        return adjust_hue(img, hue_factor) if made is None else made
+
+    def grey(img: Any, num_output_channels: Any) -> Any:
+        made = _stepped(img, _GRAY) if num_output_channels == 3 else None
+        return to_grayscale(img, num_output_channels) if made is None else made
+
+    source, probe = _probe()
+    for code, value in ((_HUE, 0.3), (_GRAY, 0)):
+        if source.dense((_STEP, code, value, *probe.size), _LARGER_FIRST) != _step(probe, code, value).tobytes():
+            _state.colors = False
+    _replace(functional_pil, "adjust_hue", hued)
+    _replace(functional_pil, "to_grayscale", grey)
+
+
+def _has_our_floats(torch: Any, to_tensor: Any, normalize: Any) -> bool:
+    """Whether torchvision makes the numbers that are made here."""
+    source, probe = _probe()
+    width, height = probe.size
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    floats = torch.empty((3, height, width), device="cpu")
+    if type(floats) is not torch.Tensor:
+        return False
+    for normalization in (None, (mean, std)):
+        source.floats_to((), _LARGER_FIRST, floats.data_ptr(), floats.numel(), normalization)
+        expected = to_tensor(probe)
+        if not torch.equal(floats, expected if normalization is None else normalize(expected, mean, std)):
+            return False
+    levels = floats[:1]
+    source.floats_to((_CONVERT, 1, width, height), _LARGER_FIRST, levels.data_ptr(), levels.numel(), (mean, std))
+    return bool(torch.equal(levels, normalize(to_tensor(probe.convert("L")), mean[:1], std[:1])))
+
+
+def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any) -> tuple[Any, Any]:
+    """What makes tensors of floats, and of bytes. They do what torchvision's functions do that are given."""
+
+    def made_of(image: Any, source: Jpeg, ops: Any, make: Any, by_torchvision: Any) -> Any:
+        made = _made(source, ops, make, by_torchvision, lambda made, expected: bool(torch.equal(made, expected)))
+        if made is None:
+            _give_up(image, source, ops)
+        return made
 
     def floats_of(image: Any, normalization: Any = None) -> Any:
         """The tensor of a remembered image; None where Pillow has to make the image."""
@@ -919,14 +989,7 @@ def _watch_torchvision() -> None:
             tensor = to_tensor(image)
             return tensor if normalization is None else normalize(tensor, *normalization)
 
-        made = _made(source, ops, make, by_torchvision, equal)
-        if made is None:
-            _give_up(image, source, ops)
-        return made
-
-    def tensor_of(pic: Any) -> Any:
-        made = floats_of(pic)
-        return to_tensor(pic) if made is None else made
+        return made_of(image, source, ops, make, by_torchvision)
 
     def bytes_of(pic: Any) -> Any:
         begun = _begin(pic) if type(pic) is _Remembered and "_bytes" not in pic.__dict__ else None
@@ -942,11 +1005,14 @@ def _watch_torchvision() -> None:
             source.dense_to(ops, larger_first, out.data_ptr(), out.numel())
             return out.permute((2, 0, 1))
 
-        made = _made(source, ops, make, pil_to_tensor, equal)
-        if made is None:
-            _give_up(pic, source, ops)
-            return pil_to_tensor(pic)
-        return made
+        made = made_of(pic, source, ops, make, pil_to_tensor)
+        return pil_to_tensor(pic) if made is None else made
+
+    return floats_of, bytes_of
+
+
+def _composed(compose: Any, to_tensor: Any, fused: Any) -> Any:
+    """`Compose.__call__` that has `fused` do a class's `to_tensor` and the transform after it."""
 
     def composed(self: Any, img: Any) -> Any:
         """ToTensor and Normalize, where one follows the other, in one pass."""
@@ -956,7 +1022,7 @@ def _watch_torchvision() -> None:
         following = iter(range(1, len(transforms) + 1))
         for after in following:
             transform = transforms[after - 1]
-            if after < len(transforms) and type(img) is _Remembered and (type(transform) is ToTensor or _is_timms(transform)):
+            if after < len(transforms) and type(img) is _Remembered and (type(transform) is to_tensor or _is_timms(transform)):
                 made = fused(img, transforms[after])
                 if made is not None:
                     img = made
@@ -965,56 +1031,14 @@ def _watch_torchvision() -> None:
             img = transform(img)
         return img
 
-    def listed(numbers: Any) -> Any:
-        """The numbers of a tensor, as timm's transforms have them."""
-        if type(numbers) is not torch.Tensor or not numbers.is_cpu or numbers.dim() != 1 or numbers.requires_grad:
-            return numbers
-        return numbers.tolist() if numbers.dtype in (torch.float32, torch.float64) else numbers
+    return composed
 
-    def fused(image: Any, second: Any) -> Any:
-        """What ToTensor and a Normalize make of an image; None where they have to do it."""
-        if type(second) is not Normalize or second.inplace or second._forward_hooks or second._forward_pre_hooks or any_hook():
-            return None
-        if functional.to_tensor is not tensor_of or functional.normalize is not normalize or ToTensor.__call__ is not converted:
-            # The script has its own.
-            return None
-        normalization = _normalization(listed(second.mean), listed(second.std), len(image.mode))
-        return None if normalization is None else floats_of(image, normalization)
 
-    def hued(img: Any, hue_factor: Any) -> Any:
-        made = _stepped(img, _HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
-        return adjust_hue(img, hue_factor) if made is None else made
-
-    def grey(img: Any, num_output_channels: Any) -> Any:
-        made = _stepped(img, _GRAY) if num_output_channels == 3 else None
-        return to_grayscale(img, num_output_channels) if made is None else made
-
-    source, probe = _probe()
-    size = probe.size
-    if not all(source.dense((_STEP, code, value, *size), _LARGER_FIRST) == _step(probe, code, value).tobytes() for code, value in ((_HUE, 0.3), (_GRAY, 0))):
-        _state.colors = False
-    floats = torch.empty((3, size[1], size[0]), device="cpu")
-    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    same = type(floats) is torch.Tensor
-    for normalization in (None, (mean, std)) if same else ():
-        source.floats_to((), _LARGER_FIRST, floats.data_ptr(), floats.numel(), normalization)
-        expected = to_tensor(probe)
-        same = same and torch.equal(floats, expected if normalization is None else normalize(expected, mean, std))
-    if same:
-        levels = floats[:1]
-        source.floats_to((_CONVERT, 1, *size), _LARGER_FIRST, levels.data_ptr(), levels.numel(), (mean, std))
-        same = torch.equal(levels, normalize(to_tensor(probe.convert("L")), mean[:1], std[:1]))
-    _replace(_functional_pil, "adjust_hue", hued)
-    _replace(_functional_pil, "to_grayscale", grey)
-    if not same:
-        _warn("stokehold.pillow leaves torchvision's tensors to torchvision, whose numbers differ")
-        return
-    _replace(functional, "to_tensor", tensor_of)
-    _replace(functional, "pil_to_tensor", bytes_of)
-    _replace(Compose, "__call__", composed)
-    second = sys.modules.get("torchvision.transforms.v2.functional._type_conversion")
-    if getattr(second, "pil_to_tensor", None) is pil_to_tensor:
-        _replace(second, "pil_to_tensor", bytes_of)
+def _listed(torch: Any, numbers: Any) -> Any:
+    """The numbers of a tensor, as timm's transforms have them."""
+    if type(numbers) is not torch.Tensor or not numbers.is_cpu or numbers.dim() != 1 or numbers.requires_grad:
+        return numbers
+    return numbers.tolist() if numbers.dtype in (torch.float32, torch.float64) else numbers
 
 
 def _is_timms(transform: Any) -> bool:
