@@ -211,11 +211,12 @@ pub fn file_version(
     may_be_an_edition: impl FnOnce() -> bool,
     into: &mut Vec<u8>,
 ) -> bool {
-    /// A file that was changed twice within a tick of its file system's clock, which is up to 2 s, may have one time for two versions.
+    /// A file that was changed twice within a tick of its file system's clock, which is up to 2 s, may have one time for two versions. A
+    /// part of a second is rounded down on both sides.
     const TICK: i64 = 2;
     let [.., changed, fraction] = numbers;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    if now.is_ok_and(|now| changed + TICK > now.as_secs() as i64) || (fraction == 0 && may_be_an_edition()) {
+    if now.is_ok_and(|now| changed + TICK >= now.as_secs() as i64) || (fraction == 0 && may_be_an_edition()) {
         return false;
     }
     into.extend(name.as_encoded_bytes());

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import time
 import warnings
 import zlib
 from typing import Any, Optional
@@ -15,8 +14,6 @@ from stokehold._stokehold import ImageCache, Jpeg, key_of_file
 from stokehold.errors import StokeholdError
 
 _SECOND = 10**9
-#: Seconds: a file that was changed twice within a tick of its file system's clock may have one time for two versions.
-_TICK = 3
 
 
 class _State:
@@ -59,12 +56,11 @@ def begin_process() -> None:
 def key_of(file: Any) -> Optional[int]:
     """The key of an open file in the cache. None if it is no file of this machine, if it was changed just now, or if there is no
     cache."""
-    cache = _state.cache if _state.opened else _open()
-    if cache is None or type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
+    if type(file) is not io.BufferedReader or type(file.raw) is not io.FileIO or type(file.name) is not str:
+        return None
+    if (_state.cache if _state.opened else _open()) is None:
         return None
     facts = os.fstat(file.fileno())
-    if time.time() - facts.st_ctime < _TICK:
-        return None
     times = *divmod(facts.st_mtime_ns, _SECOND), *divmod(facts.st_ctime_ns, _SECOND)
     return key_of_file(file.name, facts.st_ino, facts.st_size, times)
 
