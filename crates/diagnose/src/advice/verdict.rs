@@ -229,7 +229,7 @@ fn failure(recording: &Recording) -> Option<String> {
         .exit_code
         .filter(|code| ![0, 128 + 2, 128 + 15].contains(code))?;
     let how = match code {
-        129.. => format!("was ended by signal {}", code - 128),
+        129..=192 => format!("was ended by signal {}", code - 128),
         _ => format!("failed with exit code {code}"),
     };
     let after = about.ended.map_or(String::new(), |ended| {
@@ -586,6 +586,8 @@ mod tests {
             verdict(&recording, &[], None, &[])
         };
         assert_eq!(of(1), "The command failed with exit code 1 after 3.0 s.");
+        // `sys.exit(-1)`, in Python.
+        assert_eq!(of(255), "The command failed with exit code 255 after 3.0 s.");
         assert_eq!(of(137), "The command was ended by signal 9 after 3.0 s.");
         for stopped in [0, 130, 143] {
             assert_eq!(of(stopped), "Nothing was recorded that says what limits the run.");
