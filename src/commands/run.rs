@@ -131,18 +131,21 @@ const ENOUGH: u64 = 20;
 struct Names {
     opened: &'static str,
     module: &'static str,
+    variable: &'static str,
     others: &'static str,
 }
 
 const PILLOW: Names = Names {
     opened: "JPEGs were opened",
     module: "stokehold.pillow",
+    variable: "STOKEHOLD_PILLOW",
     others: "Pillow",
 };
 
 const DECODERS: Names = Names {
     opened: "images were asked of cv2, torchvision.io, simplejpeg or PyTurboJPEG",
     module: "stokehold.decoders",
+    variable: "STOKEHOLD_DECODERS",
     others: "the library",
 };
 
@@ -151,6 +154,7 @@ fn summary(images: &Images, names: &Names) -> String {
     let Names {
         opened,
         module,
+        variable,
         others,
     } = names;
     let processes = match images.processes {
@@ -181,7 +185,7 @@ fn summary(images: &Images, names: &Names) -> String {
         }
         Some(_) => {
             text += &format!(
-                "; {} were made by {others}, too: {equal} were equal; too few to say what was saved, which takes {ENOUGH} (STOKEHOLD_PILLOW=check:4 compares every fourth)",
+                "; {} were made by {others}, too: {equal} were equal; too few to say what was saved, which takes {ENOUGH} ({variable}=check:4 compares every fourth)",
                 images.compared
             );
         }
