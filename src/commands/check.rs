@@ -56,7 +56,7 @@ struct Checked {
 }
 
 /// Whether something serves a loader.
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 struct Served {
     serves: bool,
     /// The share of an image's CPU time that is left, where it was measured.
@@ -124,8 +124,17 @@ const WORTH: f64 = 1.0 - Advice::WORTH_PERCENT / 100.0;
 
 impl Checked {
     fn is_like(&self, other: &Self) -> bool {
-        (&self.dataset, self.batch_size, self.num_workers)
-            == (&other.dataset, other.batch_size, other.num_workers)
+        (
+            &self.dataset,
+            self.batch_size,
+            self.num_workers,
+            &self.swap_loader,
+        ) == (
+            &other.dataset,
+            other.batch_size,
+            other.num_workers,
+            &other.swap_loader,
+        )
     }
 
     /// Counts another loader, too; of both what is known of fast images.
