@@ -317,18 +317,18 @@ impl Jpeg {
         numbers: Vec<f64>,
         larger_first: bool,
         address: usize,
-        count: usize,
+        bytes: usize,
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
         let (layout, _) = self.layouts(&ops);
-        // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
-        let out = unsafe { room::<u8>(address, count, layout.bytes() * self.pixels(&ops))? };
+        // SAFETY: what calls this in the package holds a new tensor or array of so many bytes there.
+        let out = unsafe { room::<u8>(address, bytes, layout.bytes() * self.pixels(&ops))? };
         self.perform(py, &ops, larger_first, layout, out)
     }
 
     /// The whole image, row by row, into memory at an address: as `rgb`, `bgr` or `grey`, a `scale`-th of its size, which is 1, 2, 4
     /// or 8, and turned by a method of Pillow's `transpose`.
-    #[pyo3(signature = (layout, scale, turn, address, count))]
+    #[pyo3(signature = (layout, scale, turn, address, bytes))]
     fn decode_to(
         &self,
         py: Python<'_>,
@@ -336,7 +336,7 @@ impl Jpeg {
         scale: u32,
         turn: Option<u8>,
         address: usize,
-        count: usize,
+        bytes: usize,
     ) -> PyResult<()> {
         let layout = match layout {
             "rgb" => Layout::Rgb,
@@ -346,9 +346,9 @@ impl Jpeg {
         };
         let scale = scale_by(scale)?;
         let (width, height) = self.source.scaled_size(scale, turn);
-        let bytes = width as usize * height as usize * layout.bytes();
-        // SAFETY: what calls this in the package holds a new tensor or array of `count` bytes there.
-        let out = unsafe { room::<u8>(address, count, bytes)? };
+        let wanted = width as usize * height as usize * layout.bytes();
+        // SAFETY: what calls this in the package holds a new tensor or array of so many bytes there.
+        let out = unsafe { room::<u8>(address, bytes, wanted)? };
         let file = self.file(py)?.as_bytes(py);
         py.detach(|| {
             PERFORMER
@@ -358,21 +358,21 @@ impl Jpeg {
     }
 
     /// Three planes of floats of 0 to 1, or one of grey, normalised where that is asked for, into memory at an address.
-    #[pyo3(signature = (numbers, larger_first, address, count, normalize=None))]
+    #[pyo3(signature = (numbers, larger_first, address, bytes, normalize=None))]
     fn floats_to(
         &self,
         py: Python<'_>,
         numbers: Vec<f64>,
         larger_first: bool,
         address: usize,
-        count: usize,
+        bytes: usize,
         normalize: Option<Normalize>,
     ) -> PyResult<()> {
         let ops = operations(&numbers)?;
         let (dense, layout) = self.layouts(&ops);
         let pixels = self.pixels(&ops);
-        // SAFETY: what calls this in the package holds a new tensor or array of `count` floats there.
-        let out = unsafe { room::<f32>(address, count, dense.bytes() * pixels)? };
+        // SAFETY: what calls this in the package holds a new tensor or array of floats of so many bytes there.
+        let out = unsafe { room::<f32>(address, bytes, dense.bytes() * pixels)? };
         let mut whole = Vec::new();
         whole
             .try_reserve_exact(layout.bytes() * pixels)

@@ -192,26 +192,27 @@ fn lend(memory: &CudaMemory, request: &ExportRequest<'_>) -> PyResult<LentMemory
     unsafe { memory.lend(stream) }.map_err(|error| PyBufferError::new_err(error.to_string()))
 }
 
-/// `wanted` numbers at an address, where there is room for `count`.
+/// `wanted` numbers at an address, where there are `bytes` for them.
 ///
 /// # Errors
-/// The address is not one of such numbers, or there is another count.
+/// The address is not one of such numbers, or they take another number of bytes.
 ///
 /// # Safety
-/// `count` numbers of this type lie there, writable, for as long as the slice is used, and nobody else uses them meanwhile.
+/// `bytes` bytes lie there, writable, for as long as the slice is used, and nobody else uses them meanwhile.
 pub(crate) unsafe fn room<'a, T: DlpackElement>(
     address: usize,
-    count: usize,
+    bytes: usize,
     wanted: usize,
 ) -> PyResult<&'a mut [T]> {
     let pointer = address as *mut T;
-    if pointer.is_null() || !pointer.is_aligned() || count != wanted {
+    if pointer.is_null() || !pointer.is_aligned() || wanted.checked_mul(size_of::<T>()) != Some(bytes) {
         return Err(PyValueError::new_err(format!(
-            "{count} numbers at address {address:#x} for {wanted}"
+            "{bytes} bytes at address {address:#x} for {wanted} numbers of {}",
+            size_of::<T>()
         )));
     }
     // SAFETY: as the caller promises.
-    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
+    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, wanted) })
 }
 
 fn sides(shape: [usize; 4]) -> Vec<i64> {

@@ -106,7 +106,7 @@ def _served(library: str, make: Callable[[], Any], by_library: Callable[[], Any]
     if _state.folder is not None and time.monotonic() >= _state.next_write:
         # A worker may be ended without a word.
         write_counts()
-        _state.next_write = time.monotonic() + 0.5
+        _state.next_write = time.monotonic() + 0.1
     compared = _counts.due(_state)
     began = time.thread_time() if compared else 0.0
     try:
@@ -201,8 +201,8 @@ class _Image:
         self.channels = 1 if color == "grey" else 3
         self._how = color, scale, turn
 
-    def write(self, address: int, count: int) -> None:
-        self.jpeg.decode_to(*self._how, address, count)
+    def write(self, address: int, size: int) -> None:
+        self.jpeg.decode_to(*self._how, address, size)
 
     def array(self, flat: bool) -> Any:
         """As a NumPy array; one of grey has two axes where it is `flat`."""
@@ -210,7 +210,7 @@ class _Image:
 
         width, height = self.size
         pixels = numpy.empty((height, width) if flat and self.channels == 1 else (height, width, self.channels), numpy.uint8)
-        self.write(pixels.ctypes.data, pixels.size)
+        self.write(pixels.ctypes.data, pixels.nbytes)
         return pixels
 
 
@@ -315,7 +315,7 @@ def _serve_torchvision(io: Any) -> str:
         pixels = torch.empty((height, width, made.channels), dtype=torch.uint8, device="cpu")
         if type(pixels) is not torch.Tensor or not pixels.is_cpu:
             raise _Left("torch makes tensors of another kind here")
-        made.write(pixels.data_ptr(), pixels.numel())
+        made.write(pixels.data_ptr(), pixels.numel() * pixels.element_size())
         # torchvision turns by views where it can.
         return pixels.permute((2, 1, 0) if made.exchanged else (2, 0, 1))
 

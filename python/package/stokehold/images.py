@@ -242,10 +242,10 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
     try:
         if chw_floats and channels == "RGB":
             floats = numpy.empty((3, height, width), numpy.float32)
-            jpeg.floats_to(ops, larger_first, floats.ctypes.data, floats.size)
+            jpeg.floats_to(ops, larger_first, floats.ctypes.data, floats.nbytes)
             return floats
         pixels = numpy.empty((height, width, 3), numpy.uint8)
-        jpeg.dense_to(ops, larger_first, pixels.ctypes.data, pixels.size)
+        jpeg.dense_to(ops, larger_first, pixels.ctypes.data, pixels.nbytes)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from None
     return pixels if channels == "RGB" else numpy.ascontiguousarray(pixels[..., 0])

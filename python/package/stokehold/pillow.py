@@ -890,6 +890,9 @@ def _watch_torchvision() -> None:
         _state.torchvision = True
         _warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}")
         return
+    if torch.get_default_dtype() is not torch.float32:
+        # torchvision makes other numbers, as long as the script wants it so.
+        return
     _state.torchvision = True
     _watch_hues(_functional_pil, adjust_hue, to_grayscale)
     if not _has_our_floats(torch, to_tensor, normalize):
@@ -933,6 +936,7 @@ def _watch_hues(functional_pil: Any, adjust_hue: Any, to_grayscale: Any) -> None
     source, probe = _probe()
     for code, value in ((_HUE, 0.3), (_GRAY, 0)):
         if source.dense((_STEP, code, value, *probe.size), _LARGER_FIRST) != _step(probe, code, value).tobytes():
+            _warn("stokehold.pillow leaves changes of colours to Pillow, because torchvision's differ")
             _state.colors = False
     _replace(functional_pil, "adjust_hue", hued)
     _replace(functional_pil, "to_grayscale", grey)
@@ -943,17 +947,22 @@ def _has_our_floats(torch: Any, to_tensor: Any, normalize: Any) -> bool:
     source, probe = _probe()
     width, height = probe.size
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    floats = torch.empty((3, height, width), device="cpu")
+    floats = torch.empty((3, height, width), dtype=torch.float32, device="cpu")
     if type(floats) is not torch.Tensor:
         return False
     for normalization in (None, (mean, std)):
-        source.floats_to((), _LARGER_FIRST, floats.data_ptr(), floats.numel(), normalization)
+        source.floats_to((), _LARGER_FIRST, *_memory(floats), normalization)
         expected = to_tensor(probe)
         if not torch.equal(floats, expected if normalization is None else normalize(expected, mean, std)):
             return False
     levels = floats[:1]
-    source.floats_to((_CONVERT, 1, width, height), _LARGER_FIRST, levels.data_ptr(), levels.numel(), (mean, std))
+    source.floats_to((_CONVERT, 1, width, height), _LARGER_FIRST, *_memory(levels), (mean, std))
     return bool(torch.equal(levels, normalize(to_tensor(probe.convert("L")), mean[:1], std[:1])))
+
+
+def _memory(tensor: Any) -> tuple[int, int]:
+    """Where a tensor's numbers lie, and how many bytes they take."""
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
 
 def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any) -> tuple[Any, Any]:
@@ -977,12 +986,12 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
         def make(ops: Any, larger_first: bool) -> Any:
             if channels == 1:
                 # torchvision's strides.
-                out = torch.empty((height, width, 1), device="cpu").permute((2, 0, 1))
+                out = torch.empty((height, width, 1), dtype=torch.float32, device="cpu").permute((2, 0, 1))
             else:
-                out = torch.empty((channels, height, width), device="cpu")
+                out = torch.empty((channels, height, width), dtype=torch.float32, device="cpu")
             if type(out) is not torch.Tensor:
                 raise TypeError("torch makes tensors of another kind here")
-            source.floats_to(ops, larger_first, out.data_ptr(), out.numel(), normalization)
+            source.floats_to(ops, larger_first, *_memory(out), normalization)
             return out
 
         def by_torchvision(image: Any) -> Any:
@@ -1002,7 +1011,7 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
             out = torch.empty((height, width, len(pic.mode)), dtype=torch.uint8)
             if type(out) is not torch.Tensor or not out.is_cpu:
                 raise TypeError("torch makes tensors of another kind here")
-            source.dense_to(ops, larger_first, out.data_ptr(), out.numel())
+            source.dense_to(ops, larger_first, *_memory(out))
             return out.permute((2, 0, 1))
 
         made = made_of(pic, source, ops, make, pil_to_tensor)
@@ -1082,7 +1091,7 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
     _state.every, _state.quiet = every, quiet
     if folder is not None and _state.folder is None:
         atexit.register(write_counts)
-    _state.folder = folder
+    _state.folder = folder if folder is not None else _state.folder
     _counts.write_at_end(_state, write_counts)
     if _state.factory is not None:
         return True
