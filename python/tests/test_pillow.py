@@ -892,6 +892,34 @@ def test_an_end_of_the_interpreter_with_images() -> None:
 
 
 @needs_torch
+def test_another_default_type_of_floats_is_torchvisions() -> None:
+    import torch
+    from torchvision.transforms import functional as F
+
+    data = photo(1, 180, 140)
+    ours.uninstall()
+    try:
+        for kind in (torch.bfloat16, torch.float64, torch.float32):
+            torch.set_default_dtype(kind)
+            expected = F.to_tensor(rgb(data))
+            assert ours.install(0)
+            made = F.to_tensor(rgb(data))
+            ours.uninstall()
+            assert made.dtype is expected.dtype is kind and torch.equal(made, expected), kind
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_memory_of_another_size_is_refused() -> None:
+    jpeg = ours.Jpeg(photo(1, 18, 14))
+    room = np.zeros(3 * 18 * 14, np.float16)
+    for write in (jpeg.floats_to, jpeg.dense_to):
+        with pytest.raises(ValueError, match="bytes at address"):
+            write((), False, room.ctypes.data, room.nbytes)
+    assert not room.any()
+
+
+@needs_torch
 def test_tensors_are_torchvisions() -> None:
     import torch
     from torchvision import transforms as T
