@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use stokehold_diagnose::advice::Advice;
-use stokehold_script::{Changes, Script, forbidden};
+use stokehold_script::{Changes, Script, starts_no_hook};
 
 use super::profile::{Kept, record};
 use crate::failure::Usage;
@@ -70,12 +70,8 @@ struct Served {
 /// # Errors
 /// A Python that starts no hook, a script that failed, and one that iterates over no DataLoader.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(option) = forbidden(&args.command) {
-        let program = args.command[0].display();
-        return Err(Usage(format!(
-            "{program} {option} does not start the hook that sees the loaders; leave {option} out"
-        ))
-        .into());
+    if let Some(why) = starts_no_hook(&args.command) {
+        return Err(Usage(why).into());
     }
     let signals = Signals::block()?;
     let folder = tempfile::tempdir()?;

@@ -135,11 +135,8 @@ fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Er
     command.args(&args.command[1..]);
     let done = record(command, &dir.run, args.kept(), changes.as_ref(), signals)?;
     match &done.workload {
-        Some(workload) => say(&format!("stokehold: {}", summary(workload))),
-        None => done
-            .notes
-            .iter()
-            .for_each(|note| say(&format!("stokehold: {note}"))),
+        Some(workload) => note!("stokehold: {}", summary(workload)),
+        None => done.notes.iter().for_each(|note| note!("stokehold: {note}")),
     }
     if let Some(done_recording) = done.recording {
         dir.tell(done_recording);
@@ -206,7 +203,7 @@ pub fn record(
         Err(error) => {
             drop((spans, watched));
             if let Err(error) = recorder.take_back() {
-                say(&format!("stokehold: {error}"));
+                note!("stokehold: {error}");
             }
             return Ok(Recorded {
                 code: supervise::not_started(&words[0], &error),
@@ -297,9 +294,7 @@ fn record_process(pid: u32, args: &Args, signals: &Signals) -> Result<ExitCode, 
         .map(|word| String::from_utf8_lossy(word).into_owned());
     let recorder = args.kept().open(&dir.run, Tree::Of(pid), words.collect())?;
     let sampler = recorder.start()?;
-    say(&format!(
-        "stokehold: recording process {pid} ({name}) until it ends; Ctrl-C ends the recording"
-    ));
+    note!("stokehold: recording process {pid} ({name}) until it ends; Ctrl-C ends the recording");
     while process(&proc).is_some_and(|(_, still)| still == began) {
         let signal = signals.wait(Some(LOOK))?.map(|signal| signal.number);
         match signal {
@@ -360,7 +355,7 @@ impl Output {
     /// Prints where the recording is, or why it failed.
     fn tell(&self, done: Result<SystemSummary, ProfileError>) {
         let run = self.run.display();
-        say(&match done {
+        let told = match done {
             Ok(summary) => format!(
                 "stokehold: {} of {:.1} s are in {run}; {} shows them",
                 plural(summary.ticks as usize, "sample"),
@@ -368,13 +363,9 @@ impl Output {
                 shell::again([OsStr::new("report"), self.run.as_os_str()])
             ),
             Err(error) => format!("stokehold: the recording in {run} is not whole: {error}"),
-        });
+        };
+        note!("{told}");
     }
-}
-
-/// Prints a message beside the command's output. The reader may be gone; ignore that.
-fn say(text: &str) {
-    note!("{text}");
 }
 
 /// `runs/NAME-TIME`, with a name that does not exist yet.

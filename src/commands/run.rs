@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args as ClapArgs;
 use stokehold_cache::{SHARE_VARIABLE, VARIABLE as FOLDER_VARIABLE};
-use stokehold_script::{Changes, Hook, Images, forbidden};
+use stokehold_script::{Changes, Hook, Images, starts_no_hook};
 
 use crate::failure::Usage;
 use crate::supervise::{self, Signals};
@@ -66,12 +66,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         .into());
     }
     let program = &args.command[0];
-    if let Some(option) = forbidden(&args.command) {
-        return Err(Usage(format!(
-            "{} {option} does not start the hook that makes the changes; leave {option} out",
-            program.display()
-        ))
-        .into());
+    if let Some(why) = starts_no_hook(&args.command) {
+        return Err(Usage(why).into());
     }
     if is_set(SHARE_VARIABLE) && !is_set(FOLDER_VARIABLE) {
         note!("{SHARE_VARIABLE} changes nothing, because {FOLDER_VARIABLE} names no folder");

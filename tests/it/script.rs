@@ -229,7 +229,7 @@ fn a_python_without_the_hook_is_recorded_without_steps() {
     assert_eq!(code, Some(0), "{said}");
     let about = std::fs::read_to_string(bench.dir.path().join("run/profiler-output/recording.json")).unwrap();
     assert!(
-        about.contains("-I does not start the hook; leave -I out"),
+        about.contains("-I does not start the hook that sees and changes loaders; leave -I out"),
         "{about}"
     );
     let (code, _, said) = bench.stokehold(&["advise", "run"], &[]);

@@ -199,8 +199,17 @@ pub fn is_python(command: &[OsString]) -> bool {
         .is_some_and(|name| name.starts_with("python"))
 }
 
-/// The option of a Python command that keeps the hook from starting: `-I`, `-E` or `-S`. `None` for other commands.
-pub fn forbidden(command: &[OsString]) -> Option<&'static str> {
+/// Why a Python command does not start the hook: its option `-I`, `-E` or `-S`. `None` for other commands.
+pub fn starts_no_hook(command: &[OsString]) -> Option<String> {
+    forbidden(command).map(|option| {
+        let program = command[0].display();
+        format!(
+            "{program} {option} does not start the hook that sees and changes loaders; leave {option} out"
+        )
+    })
+}
+
+fn forbidden(command: &[OsString]) -> Option<&'static str> {
     let (_, rest) = command.split_first()?;
     if !is_python(command) {
         return None;

@@ -32,7 +32,7 @@ mod watched;
 mod workload;
 
 pub use facts::{Fetching, LoaderFacts, Process, Times, read};
-pub use hook::{Changes, FOLDER, Hook, forbidden, is_python};
+pub use hook::{Changes, FOLDER, Hook, is_python, starts_no_hook};
 pub use images::Images;
 pub use watched::{Seen, Watched};
 pub use workload::Script;

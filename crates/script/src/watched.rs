@@ -11,7 +11,7 @@ use stokehold_profile::workload::Workload;
 use stokehold_profile::{Contention, Machine};
 
 use crate::facts::{read, started, unmark};
-use crate::hook::{Changes, FOLDER, Hook, forbidden, is_python};
+use crate::hook::{Changes, FOLDER, Hook, is_python, starts_no_hook};
 use crate::workload::Script;
 
 /// A recording whose commands get the hook.
@@ -42,11 +42,8 @@ impl Watched {
     /// says why.
     pub fn begin(words: &[OsString], recording: &Path, changes: &Changes) -> Self {
         let counters = recording.join(FOLDER);
-        let hook = match forbidden(words) {
-            Some(option) => Err(format!(
-                "{} {option} does not start the hook; leave {option} out",
-                words[0].display()
-            )),
+        let hook = match starts_no_hook(words) {
+            Some(why) => Err(why),
             None => {
                 Hook::new(&counters.join("hook"), changes, Some(&counters)).map_err(|error| error.to_string())
             }
