@@ -32,8 +32,8 @@
 //! A program that opens files itself asks for each by its [key](Cache::key_of_file), and offers those that the cache lacks. A sample of a
 //! source has the same key, so both share one packed image.
 //!
-//! Images that cannot be packed, have no end, or would be half as large again, stay files: those of buckets are kept as they are, those of this
-//! machine are not kept. So are all, where the processor has no AVX2: on no other are packed images known to be read faster. Samples of
+//! Images that cannot be packed, have no end, or would be half as large again, stay files: files of buckets are kept as they are, files of
+//! this machine are not kept. Without AVX2 all images stay files: packed images were measured to be faster with AVX2 only. Samples of
 //! [shards](stokehold_storage::shard) are not cached: they are prepared already. Masks are read from their files.
 //!
 //! ```no_run

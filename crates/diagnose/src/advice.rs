@@ -174,7 +174,8 @@ impl Advice {
 }
 
 /// The effect of each change: first those that gain something on this machine, then faster storage and more machines that
-/// gain something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
+/// gain something, then the rest, each sorted by gain, largest first. Next to other programs they are sorted by CPU time first, least
+/// first: what computes less is quicker whatever the others do. Empty if the run has no finished epoch or
 /// its ceilings were not measured, and if there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     let (Some(measured), Some(now), Some(seconds), None) = (
@@ -256,7 +257,7 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
         (true, _) => 0,
         (false, _) => 3,
     };
-    // Beside other programs what computes less is quicker whatever they do, and what needs idle cores is not.
+    // Next to other programs what needs idle cores may not find them.
     let costs = |advice: &Advice| {
         let of_change = cpu.iter().find(|(change, _)| *change == advice.change);
         of_change
@@ -303,7 +304,7 @@ fn few_enough(advice: &mut Vec<Advice>, now: u64) {
     });
 }
 
-/// A loader that makes so much more than is taken waits for no lack of speed, but because its batches take unequally long.
+/// If the loader is this much faster than the trainer, waits come from uneven batches.
 const PLENTY: f64 = 1.1;
 
 /// The fit applies in full up to this many times the run's workers, and in part beyond it.

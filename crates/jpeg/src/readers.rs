@@ -89,8 +89,8 @@ impl Header {
     /// Pillow longer to read these and the Huffman tables than all the rest.
     ///
     /// None where a header is incomplete or unusual, so that Pillow had better read all of it: it has other segments than those of
-    /// applications, comments, tables, restart intervals, one frame and the first scan; or one of an application follows tables,
-    /// as places of what it has would be others.
+    /// applications, comments, tables, restart intervals, one frame and the first scan; or a segment of an application follows tables,
+    /// whose absence would shift the offsets in it.
     pub fn shortened(head: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut segments = Segments::new(head).ok()?;
         let (mut short, mut tables) = (head[..2].to_vec(), Vec::new());

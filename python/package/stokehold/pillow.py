@@ -645,7 +645,7 @@ class _Opened(_Remembering, _PlainFile):
     def _open(self: Any) -> None:
         """Has Pillow read the header without its tables, which few ever ask for."""
         file = self.fp
-        # Now: the bytes may be those of this moment, in the file object's buffer, and the header is.
+        # The key is taken before the file is read: Python may have buffered these bytes.
         self.__dict__["_key"] = _cache.key_of(file)
         found = None
         if _state.headers:

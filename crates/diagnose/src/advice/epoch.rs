@@ -3,8 +3,8 @@
 /// What happens in an epoch. All times are in seconds.
 ///
 /// Workers are started one after the other, and get ready. Each then makes whole batches in turns: it waits and computes for piece
-/// after piece of a batch. It is asked for a batch when the one has been taken that lies so many rounds before it as a worker makes
-/// ahead. The trainer takes batches in their order; a step computes, and then waits for its device. Whoever computes gets the same
+/// after piece of a batch. With `k` batches ahead, a worker is asked for its next batch when the trainer takes the one `k` rounds
+/// earlier. The trainer takes batches in their order; a step computes, and then waits for its device. Whoever computes gets the same
 /// share of the cores, at most one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {
@@ -207,8 +207,8 @@ impl Epoch {
         now + (self.batches - steps as f64).max(0.0) * pace
     }
 
-    /// What the step and a worker get of a core, where so many workers compute and the step keeps so many cores busy. Of several threads of
-    /// a step that is the one that gets least, if every core has as many threads as the next or one more.
+    /// What the step and a worker get of a core, where so many workers compute and the step keeps so many cores busy. A step of several
+    /// threads gets the share of its slowest thread. Threads are spread evenly over cores.
     fn shares(&self, workers: f64, threads: f64) -> (f64, f64) {
         let cores = self.cores;
         let each = |left: f64| (left / workers.max(1.0)).clamp(1e-6, 1.0);
