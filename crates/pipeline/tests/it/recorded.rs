@@ -246,7 +246,7 @@ proptest! {
             for layout in [Layout::Grey, Layout::Rgb, Layout::Rgbx] {
                 let bytes = layout.bytes();
                 let mut out = vec![9; bytes * (size.0 * size.1) as usize];
-                let made = source.perform(&file, &chain, PassOrder::AcrossFirst, layout, &mut performer, &mut out);
+                let made = source.perform(&file, &chain, PassOrder::LargerFirst, layout, &mut performer, &mut out);
                 prop_assert_eq!(made.is_ok(), grey == (layout == Layout::Grey));
                 for channel in 0..if made.is_ok() { bytes.min(3) } else { 0 } {
                     prop_assert_eq!(levels(&out[channel..], bytes), levels(&expected.data[channel..], 3));
@@ -258,7 +258,7 @@ proptest! {
 
 /// What [`Source::perform`] makes of a file, into as many bytes as are given.
 fn performed(file: &[u8], ops: &[Recorded], layout: Layout, bytes: usize) -> Result<Vec<u8>, String> {
-    let (order, mut performer, mut out) = (PassOrder::AcrossFirst, Performer::default(), vec![0; bytes]);
+    let (order, mut performer, mut out) = (PassOrder::LargerFirst, Performer::default(), vec![0; bytes]);
     let source = Source::new(file).map_err(|error| error.to_string())?;
     source
         .perform(file, ops, order, layout, &mut performer, &mut out)

@@ -48,24 +48,16 @@ def rotate(image, degrees, interpolation, expand=False, center=None, fill=0):
     return [step], F.rotate(image, angle, interpolation, expand, center, fill)
 
 
-def resized(image, width, height, interpolation):
-    """torchvision's. For the goldens across first and then down, as per-op does and Pillow did up to 12: Pillow 13 goes down
-    first for some shapes, and hard edges show the order (by 18 levels in a bicubic crop of such a picture)."""
-    if GOLDENS:
-        image = F.resize(image, [image.height, width], interpolation)
-    return F.resize(image, [height, width], interpolation)
-
-
 def resized_crop(image, size, interpolation):
     top, left, height, width = T.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
     steps = [{"type": "Crop", "left": left, "top": top, "width": width, "height": height},
              {"type": "Resize", "width": size, "height": size, "interpolation": NAMES[interpolation]}]
-    return steps, resized(F.crop(image, top, left, height, width), size, size, interpolation)
+    return steps, F.resize(F.crop(image, top, left, height, width), [size, size], interpolation)
 
 
 def resize(image, width, height, interpolation):
     step = {"type": "Resize", "width": width, "height": height, "interpolation": NAMES[interpolation]}
-    return [step], resized(image, width, height, interpolation)
+    return [step], F.resize(image, [height, width], interpolation)
 
 
 def pad(image, sides, fill, mode):
