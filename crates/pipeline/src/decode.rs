@@ -270,9 +270,16 @@ pub(crate) fn png_decoder(bytes: &[u8]) -> png::Decoder<Cursor<&[u8]>> {
 }
 
 fn png_reader(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, ImageError> {
+    let broken = |e: png::DecodingError| ImageError::Png(e.to_string());
     let mut decoder = png_decoder(bytes);
-    decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
-    decoder.read_info().map_err(|e| ImageError::Png(e.to_string()))
+    let header = decoder.read_header_info().map_err(broken)?;
+    let is_wide_grey =
+        (header.color_type, header.bit_depth) == (png::ColorType::Grayscale, png::BitDepth::Sixteen);
+    decoder.set_transformations(match is_wide_grey {
+        true => png::Transformations::IDENTITY,
+        false => png::Transformations::EXPAND | png::Transformations::STRIP_16,
+    });
+    decoder.read_info().map_err(broken)
 }
 
 fn decode_png(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
@@ -286,6 +293,13 @@ fn decode_png(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     // Reads the part after the image data, to detect files that are cut off there.
     reader.finish().map_err(broken)?;
     data.truncate(frame.buffer_size());
+    if frame.bit_depth == png::BitDepth::Sixteen {
+        // Grey levels as Pillow converts them to RGB: those above 255 are clipped.
+        let levels = data
+            .chunks_exact(2)
+            .map(|level| if level[0] > 0 { 255 } else { level[1] });
+        return Ok(levels.flat_map(|level| [level; 3]).collect());
+    }
     Ok(match frame.color_type {
         png::ColorType::Rgb => data,
         png::ColorType::Rgba => data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect(),

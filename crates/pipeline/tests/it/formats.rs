@@ -85,21 +85,21 @@ fn png(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth, dat
     bytes
 }
 
-/// Of 16 bits the high byte counts, for grey as for colour.
+/// Oracle: Pillow 13, `Image.open(..).convert("RGB")`.
 #[test]
-fn sixteen_bits_keep_their_high_byte() {
+fn sixteen_bits_of_grey_are_clipped_and_of_colours_keep_their_high_byte() {
     let grey = png(
-        2,
+        5,
         1,
         png::ColorType::Grayscale,
         png::BitDepth::Sixteen,
-        &[0x12, 0xFF, 0xAB, 0x00],
+        &[0, 0, 0, 10, 0, 255, 1, 0, 0xAB, 0xCD],
     );
     assert_eq!(probe(&grey).unwrap().bits, 16);
     let options = DecodeOptions::default();
     assert_eq!(
         decode(&grey, &options).unwrap().data,
-        [0x12, 0x12, 0x12, 0xAB, 0xAB, 0xAB]
+        [0, 10, 255, 255, 255].map(|level| [level; 3]).concat()
     );
     let rgb = png(
         1,
