@@ -262,11 +262,11 @@ pub(crate) fn stray_classes(root: &Path, classes: &[String], counts: &[usize]) -
     stray
         .map(|(number, (name, images))| {
             format!(
-                "{}: {name}, {}, is class {number} with {}, as in torchvision; if it is no class, delete it{}",
+                "{}: {name}, {}, is class {number} with {}, as in torchvision; if it is no class, {}",
                 root.display(),
                 stray_in_words(name),
                 plural(*images, "image"),
-                by_command(&root.join(name), |folder| format!("rm -r {folder}")),
+                without(root, name),
             )
         })
         .collect()
@@ -346,8 +346,22 @@ pub(crate) fn stray_in_words(name: &str) -> &'static str {
     match name {
         "__MACOSX" => "a folder that archives made on macOS leave",
         ".ipynb_checkpoints" => "a hidden folder that Jupyter makes",
+        ".git" | ".hg" | ".svn" | ".dvc" => "the history of a repository",
         name if name.starts_with('.') => "a hidden folder",
         _ => "a folder that programs make for themselves",
+    }
+}
+
+/// How a data set is used without a stray folder.
+pub(crate) fn without(root: &Path, name: &str) -> String {
+    match name {
+        ".git" | ".hg" | ".svn" | ".dvc" => {
+            "move the class folders into a folder of their own, and give that one".to_owned()
+        }
+        _ => format!(
+            "delete it{}",
+            by_command(&root.join(name), |folder| format!("rm -r {folder}"))
+        ),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use stokehold_base::fault::Fault;
 
-use crate::besides::{by_command, is_stray, stray_in_words};
+use crate::besides::{is_stray, stray_in_words, without};
 use crate::shard::Damage;
 use crate::{Besides, extensions_in_words};
 
@@ -369,10 +369,10 @@ impl StorageError {
         };
         if !stray.is_empty() {
             let one = |name: &&String| {
-                let way = by_command(&path.join(name), |folder| format!("rm -r {folder}"));
                 format!(
-                    "{name} is {}; if it is no class, delete it{way}",
-                    stray_in_words(name)
+                    "{name} is {}; if it is no class, {}",
+                    stray_in_words(name),
+                    without(&path, name)
                 )
             };
             let stray_alone = stray.len() == classes.len();

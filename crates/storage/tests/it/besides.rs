@@ -105,6 +105,12 @@ fn an_empty_class_says_what_it_is() {
         "DATA: no image in the class folder .ipynb_checkpoints; .ipynb_checkpoints is a hidden folder that Jupyter makes; if it is no \
          class, delete it: rm -r DATA/.ipynb_checkpoints"
     );
+    let dir = tree(&["a/0.jpg", ".git/HEAD"]);
+    assert_eq!(
+        error(dir.path()),
+        "DATA: no image in the class folder .git; .git is the history of a repository; if it is no class, move the class folders \
+         into a folder of their own, and give that one"
+    );
     let dir = tree(&["a/0.jpg", "b/x.bmp", "b/y.bmp"]);
     assert_eq!(
         error(dir.path()),
