@@ -317,6 +317,12 @@ def test_with_workers_pillow_reads_what_the_data_set_was_at_the_beginning(tmp_pa
     assert [label for _, labels in seen[0] for label in labels.tolist()] == [5] * 6 + [6] * 6
 
 
+def test_labels_of_text_come_as_from_pytorch(folder):
+    data = torchvision.datasets.ImageFolder(folder / "train", EXACT, target_transform=lambda label: "ab"[label])
+    plain, ours = (next(iter(kind(data, 4)))[1] for kind in (torch_data.DataLoader, DataLoader))
+    assert type(ours) is type(plain) is tuple and ours == plain
+
+
 def test_labels_that_draw_do_so_as_in_a_worker(folder, tmp_path):
     from PIL import Image
 

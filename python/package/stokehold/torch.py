@@ -852,7 +852,9 @@ class _Iterator(_BaseDataLoaderIter):
                 return None
             else:
                 numbers, labels = found, [parts.label(root) for root in found]
-        images, targets = self._engine._transform(images), default_collate(labels)
+        # Labels that are no numbers stay what they come in.
+        together: Any = tuple(labels)
+        images, targets = self._engine._transform(images), default_collate(together)
         if self._pin_memory:
             images = images.pin_memory() if images.device.type == "cpu" else images
             targets = targets.pin_memory() if isinstance(targets, torch.Tensor) else targets
