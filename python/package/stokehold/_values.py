@@ -50,6 +50,9 @@ def square_or_pair(name: str, given: Any) -> int | list[int]:
 
 
 def real(name: str, given: Any) -> float:
+    # A number of a tensor, as timm's transforms have them.
+    if getattr(given, "ndim", None) == 0 and callable(getattr(given, "item", None)):
+        given = given.item()
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise OptionError(f"{name}={given!r}: must be a number")
     return float(given)
