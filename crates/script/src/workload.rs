@@ -225,7 +225,7 @@ impl Script {
             why.clone()
         } else if tried > 0.0 && !opened {
             "no JPEG was decoded with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG".to_owned()
-        } else if tried > 0.0 {
+        } else if tried > 0.0 || opened {
             format!(
                 "too few images were made to tell: {tried} with fast images and {} without; it takes {FEWEST_IMAGES} of both",
                 self.sum(|maker| maker.plain_images as f64)
@@ -292,7 +292,8 @@ impl Script {
                     .to_owned(),
             );
         }
-        let open = |maker: &&Fetching| maker.opens_jpegs && maker.fast_images == 0;
+        let tried = |maker: &Fetching| maker.fast_images > 0 || maker.fast_opened > 0;
+        let open = |maker: &&Fetching| maker.opens_jpegs && !tried(maker);
         if self.process.fast_images_refused.is_none()
             && self.makers.iter().filter(open).count() == self.makers.len()
         {
@@ -307,7 +308,7 @@ impl Script {
                 .iter()
                 .any(|maker| maker.opens_jpegs)
                 .then(|| why.to_owned()),
-            None if self.makers.iter().any(|maker| maker.fast_images > 0) => self.with_fast_images().err(),
+            None if self.makers.iter().any(tried) => self.with_fast_images().err(),
             None => None,
         };
         if let Some(why) = why {
