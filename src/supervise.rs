@@ -5,6 +5,7 @@ mod signals;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,15 @@ pub fn adopt_orphans() -> nix::Result<()> {
 
 /// Says why a command did not start. Returns the exit code that a shell has for it.
 pub fn not_started(program: &OsStr, error: &io::Error) -> u8 {
-    note!("error: {}: {error}", program.display());
+    let shown = program.display();
+    match Path::new(program)
+        .extension()
+        .is_some_and(|suffix| suffix == "py")
+        && Path::new(program).is_file()
+    {
+        true => note!("error: {shown}: {error}; it is a script: put python3 before it"),
+        false => note!("error: {shown}: {error}"),
+    }
     match error.kind() {
         io::ErrorKind::NotFound => 127,
         _ => 126,
