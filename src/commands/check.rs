@@ -25,6 +25,7 @@ const SECONDS: f64 = 5.0;
 /// The script runs until it has trained for 5 seconds, and on at least ten batches. Some of these are fetched with fast images, which have
 /// the same pixels. What the script writes in its first steps, it writes.
 #[derive(Debug, ClapArgs)]
+#[command(override_usage = "stokehold check [OPTIONS] [--] COMMAND ..")]
 pub struct Args {
     /// Batches after which the script ends [default: as many as take 5 s, at least 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]

@@ -244,12 +244,11 @@ impl Bench<'_> {
         if run.code != 0 {
             let said = fs::read(&log).unwrap_or_default();
             let end = String::from_utf8_lossy(&said[said.len().saturating_sub(TAIL)..]).into_owned();
-            return Err(format!(
-                "the script ended with exit code {}; its output ended with:\n{}",
-                run.code,
-                end.trim_end()
-            )
-            .into());
+            let wrote = match end.trim_end() {
+                "" => "it wrote nothing".to_owned(),
+                end => format!("its output ended with:\n{end}"),
+            };
+            return Err(format!("the script ended with exit code {}; {wrote}", run.code).into());
         }
         run.workload.clone().ok_or_else(|| {
             let why = match run.notes.is_empty() {
