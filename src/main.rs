@@ -36,6 +36,7 @@ mod supervise;
 mod terminal;
 mod trainer;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -97,6 +98,17 @@ enum Command {
     Full(commands::full::Command),
 }
 
+/// Tells who gives `advise` a script without -- how it takes one.
+fn with_dashes(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument
+        && std::env::args_os().nth(1).is_some_and(|word| word == "advise")
+    {
+        let tip = "to try a script, put -- before it: stokehold advise --try -- python3 train.py";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
 fn main() -> ExitCode {
     interrupt::survive_limits();
     #[cfg(feature = "full")]
@@ -104,7 +116,7 @@ fn main() -> ExitCode {
         stokehold_objects::register(|text| terminal::note_line(&format!("warning: {text}")));
         stokehold_train::connect_servers_with(servers::connect);
     }
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_dashes(error).exit());
     if let Err(error) = log::start(cli.verbose) {
         return failure::report(&error);
     }

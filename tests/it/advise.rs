@@ -293,3 +293,14 @@ fn what_gives_nothing_to_predict_from_is_refused() {
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("nowhere: there is no such folder"), "{said}");
 }
+
+#[test]
+fn a_script_without_dashes_is_told_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, _, said) = stokehold(dir.path(), &["advise", "--try", "python3", "train.py"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("stokehold advise --try -- python3 train.py"),
+        "{said}"
+    );
+}

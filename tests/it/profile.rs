@@ -410,3 +410,16 @@ fn the_cpu_time_of_the_command_is_told_from_that_of_other_programs() {
         "{busy} s, where the shell says {told} s"
     );
 }
+
+#[test]
+fn a_script_without_its_interpreter_is_told_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("train.py"), "").unwrap();
+    let (code, stderr) = ends(profile(dir.path(), &[], &["train.py"]));
+    assert_eq!(code, Some(127), "{stderr}");
+    assert!(stderr.contains("put python3 before it"), "{stderr}");
+    // A file where the recording's folder would be.
+    fs::write(dir.path().join("run"), "").unwrap();
+    let (code, stderr) = ends(profile(dir.path(), &[], &["true"]));
+    assert_eq!(code, Some(2), "{stderr}");
+}
