@@ -338,6 +338,9 @@ impl Output {
             .output
             .clone()
             .map_or_else(|| default_folder(name), PathBuf::from);
+        if run.is_file() {
+            return Err(Usage(format!("{} is a file; -o takes a folder", run.display())).into());
+        }
         stokehold_profile::check_free(&run.join(FOLDER))?;
         if run.join(FOLDER).join(stokehold_profile::About::FILE).exists() {
             let text = format!(

@@ -422,4 +422,5 @@ fn a_script_without_its_interpreter_is_told_of_it() {
     fs::write(dir.path().join("run"), "").unwrap();
     let (code, stderr) = ends(profile(dir.path(), &[], &["true"]));
     assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("run is a file; -o takes a folder"), "{stderr}");
 }

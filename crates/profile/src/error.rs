@@ -78,9 +78,6 @@ pub enum ProfileError {
 
 impl Fault for ProfileError {
     fn is_input(&self) -> bool {
-        if let Self::Io { source, .. } = self {
-            return source.kind() == std::io::ErrorKind::NotADirectory;
-        }
         matches!(
             self,
             Self::NoRecording { .. }
