@@ -88,6 +88,22 @@ def test_lightning_deals_a_loader_out_among_ranks(folder):
     assert len(seen) == 38 and set(seen) == set(range(37))
 
 
+def test_timms_transforms_are_converted():
+    import stokehold
+    import stokehold.transforms as T
+    from timm.data import create_transform
+
+    mean, std = (torch.tensor(numbers).tolist() for numbers in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    end = [T.ToTensor(), T.Normalize(mean, std)]
+    evaluation = create_transform(64, crop_pct=0.875, interpolation="bicubic")
+    assert T.from_torchvision(evaluation).transforms == [T.Resize(73, "bicubic"), T.CenterCrop(64), *end]
+    given = {"is_training": True, "color_jitter": None, "hflip": 0.0}
+    training = create_transform(64, interpolation="bicubic", scale=(0.2, 1.0), **given)
+    assert T.from_torchvision(training).transforms == [T.RandomResizedCrop(64, (0.2, 1.0), interpolation="bicubic"), *end]
+    with pytest.raises(stokehold.OptionError, match="draws its interpolation"):
+        T.from_torchvision(create_transform(64, interpolation="random", **given))
+
+
 def test_timm_gets_what_its_own_loader_gives(folder):
     import timm
     from timm import data as timm_data

@@ -84,6 +84,8 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
     kind = type(transform)
     if kind.__name__ == "Identity" and _is_of(kind, "torch.nn"):
         return []
+    if kind.__name__ in _TIMMS and _is_of(kind, "timm.data.transforms") and set(vars(transform)) == _TIMMS[kind.__name__]:
+        return _of_timm(transform, images)
     if not _is_of(kind, "torchvision.transforms"):
         raise OptionError(
             "is not one of torchvision's transforms; leave it out of the Compose and give it to stokehold.Loader or "
@@ -208,6 +210,20 @@ def _flat(transform: Any) -> Iterable[Any]:
         return
     for one in inner:
         yield from _flat(one)
+
+
+#: timm's transforms that are torchvision's, and the attributes that they have.
+_TIMMS: dict[str, set[str]] = {"MaybeToTensor": set(), "RandomResizedCropAndInterpolation": {"size", "interpolation", "scale", "ratio"}}
+
+
+def _of_timm(transform: Any, images: _Images) -> list[T.Operation]:
+    if type(transform).__name__ == "MaybeToTensor":
+        # It leaves tensors as they are.
+        was, images.kind = images.kind, "floats" if images.kind == "PIL" else images.kind
+        return [T.ToTensor()] if was == "PIL" else []
+    if isinstance(transform.interpolation, (list, tuple)):
+        raise OptionError('draws its interpolation; give it one, such as interpolation="bicubic" (train_interpolation of create_transform)')
+    return [T.RandomResizedCrop(transform.size, transform.scale, transform.ratio, transform.interpolation)]
 
 
 def _is_v2(transform: Any) -> bool:
