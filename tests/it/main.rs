@@ -23,6 +23,7 @@ mod house;
 mod job;
 #[cfg(not(feature = "full"))]
 mod left_out;
+mod limits;
 #[cfg(feature = "full")]
 mod local;
 mod log;
