@@ -44,8 +44,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
-    /// Say on standard error what is decided and found inside (data sets, locks, caches, resumed checkpoints, retries); -vv says
-    /// more. STOKEHOLD_LOG chooses parts, as stokehold_loader=debug,object_store=info.
+    /// Log decisions to standard error (data sets, locks, caches, resumed checkpoints, retries); repeat for more. STOKEHOLD_LOG
+    /// sets the level of each part: stokehold_loader=debug,object_store=info.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]

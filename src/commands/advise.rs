@@ -119,7 +119,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         if let Some(best) = best.filter(|best| best.is_worth_it()) {
             tried = trial::run(&advised, best, args.out.as_deref(), stop)?;
         } else {
-            note!("there is nothing to try: no option of stokehold train would gain anything worth having");
+            note!("there is nothing to try: no option of stokehold train is predicted to gain enough");
         }
     }
     match args.json {

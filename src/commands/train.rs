@@ -61,7 +61,7 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     }
     if ranks.is_first() && config.schedule.warmup_epochs > config.epochs as f64 {
         note!(
-            "the warm-up takes {} epochs and the run {}: the learning rate rises to {:.0} % of {}, and no further",
+            "the warm-up ({} epochs) is longer than the run ({}): the learning rate reaches only {:.0} % of {}",
             config.schedule.warmup_epochs,
             config.epochs,
             100.0 * config.epochs as f64 / config.schedule.warmup_epochs,

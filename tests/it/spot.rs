@@ -104,7 +104,7 @@ fn sigterm_leaves_a_job_that_can_be_resumed() {
         (["--price", "1"], "--spot-price"),
         (
             ["--max-wait", "1h"],
-            "max-wait-seconds = 3600 is less than max-run-seconds",
+            "max-wait-seconds (3600) must be at least max-run-seconds",
         ),
     ] {
         let (code, _, said) = jobs.job(&[&["run", "--entry-point", "run.sh"][..], &option].concat());

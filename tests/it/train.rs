@@ -294,7 +294,7 @@ fn options_out_of_range_say_what_is_allowed() {
                 "--images-per-second",
                 "9",
             ],
-            "MixUp and CutMix: mix nothing where the accelerator is emulated",
+            "MixUp and CutMix: need a real trainer",
         ),
         (
             &["--optimizer", "adamw", "--momentum", "0.9"],

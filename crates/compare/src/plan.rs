@@ -264,12 +264,13 @@ impl Plan {
                     ));
                 }
                 (TrainerPlan::Emulated(_), Some(AnyExecutor::Gpu)) => {
-                    return wrong("gpu makes images on the device that trains, and an emulated accelerator is none; choose Burn as the \
-                        trainer".to_owned());
+                    return wrong(
+                        "executor gpu needs a device, and the emulated accelerator has none; train with Burn"
+                            .to_owned(),
+                    );
                 }
                 (TrainerPlan::Emulated(_), None) if *trial == Trial::StokeholdGpu => {
-                    return wrong("stokehold-gpu makes images on the CUDA device that trains, and an emulated accelerator is none; \
-                        choose PyTorch as the trainer".to_owned());
+                    return wrong("stokehold-gpu needs a CUDA device, and the emulated accelerator has none; train with PyTorch".to_owned());
                 }
                 (TrainerPlan::Torch(torch), None)
                     if *trial == Trial::StokeholdGpu && torch.device == "cpu" =>

@@ -809,7 +809,7 @@ mod tests {
             "{first} of {}",
             points.len()
         );
-        // The best one stays, wherever it is; and a number that is none, but not thousands of them.
+        // The best one stays, wherever it is; and one NaN, but not thousands of them.
         let value = |time: usize| match time {
             33_333 => "0.99".to_owned(),
             time if time >= 60_000 => "\"NaN\"".to_owned(),

@@ -183,7 +183,7 @@ impl Queue {
     /// Starts threads until there are this many.
     fn grow(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
         let mut threads = self.threads();
-        // Who stops takes the threads under this lock, and would not find later ones.
+        // `stop` takes the threads under this lock, and none may start after it has.
         while threads.len() < wanted && !self.stop.load(Ordering::Relaxed) {
             let (number, queue) = (threads.len(), Arc::clone(self));
             let thread = Builder::new()

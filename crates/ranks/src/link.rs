@@ -89,7 +89,7 @@ pub enum RanksError {
     #[error("MPI: {0}")]
     Mpi(String),
     /// The ranks called different operations.
-    #[error("the ranks do not do the same: {0}")]
+    #[error("the ranks called different operations: {0}")]
     Unequal(String),
     /// The thread that talks to the others has ended.
     #[error("the connection to the other ranks has ended")]

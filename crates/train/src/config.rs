@@ -203,7 +203,7 @@ impl TrainConfig {
             (
                 "MixUp and CutMix",
                 !self.mix.mixes() || self.trainer.learns(),
-                "mix nothing where the accelerator is emulated, which sees no image",
+                "need a real trainer: the emulated accelerator ignores pixels",
             ),
             (
                 "precision",

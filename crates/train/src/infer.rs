@@ -263,7 +263,7 @@ pub enum Flaw {
     #[error("{0}")]
     Bad(String),
     /// The model made NaN or infinite numbers of it.
-    #[error("the model makes NaN or infinite numbers of it, as a model does that diverged")]
+    #[error("the model's output is NaN or infinite; its training probably diverged")]
     NotFinite,
 }
 

@@ -143,7 +143,7 @@ impl Bench<'_> {
                 );
             }
             None if candidates.is_empty() => {
-                note!("there is nothing to try: nothing would gain anything worth having");
+                note!("there is nothing to try: no change is predicted to gain enough");
             }
             None => {}
         }

@@ -29,7 +29,7 @@ enum On {
 /// Jobs that are elsewhere.
 #[derive(Debug, ClapArgs)]
 pub struct At {
-    /// Not a job of this machine, but one of the account on SageMaker
+    /// Act on a job of your SageMaker account in place of a local one
     #[arg(long, value_name = "PLACE", value_enum)]
     on: Option<On>,
     /// SageMaker's region [default: AWS_REGION, or the profile's]

@@ -111,7 +111,7 @@ struct Asked {
     /// Number of processes that act as machines [default: 1]
     #[arg(long, value_name = "N")]
     instances: Option<usize>,
-    /// How they find each other: none, torch, mpi or smdistributed
+    /// How the processes find each other: none, torch, mpi or smdistributed
     #[arg(long, value_name = "WAY", value_parser = distribution)]
     distribution: Option<Distribution>,
     /// Processes of each under torch, mpi and smdistributed [default: one a GPU, or one]

@@ -81,7 +81,7 @@ impl Spot {
     pub(crate) fn wrong(&self, max_run_seconds: u64) -> Option<String> {
         if let Some(wait) = self.max_wait_seconds.filter(|wait| *wait < max_run_seconds) {
             return Some(format!(
-                "max-wait-seconds = {wait} is less than max-run-seconds = {max_run_seconds}: it has the run in it, and the pauses"
+                "max-wait-seconds ({wait}) must be at least max-run-seconds ({max_run_seconds}): it includes the run and its interruptions"
             ));
         }
         let fine = |price: f64| price.is_finite() && price > 0.0;

@@ -362,7 +362,7 @@ fn a_refusal_is_told_and_a_server_that_comes_back_is_waited_for() {
 }
 
 #[test]
-fn who_reads_on_is_read_ahead_of_within_a_file_and_from_file_to_file() {
+fn sequential_reads_prefetch_across_files() {
     if !can_mount() {
         return;
     }

@@ -156,7 +156,7 @@ fn times_count_over_all_starts() {
     });
     let error = bench.store.create(&job).unwrap_err().to_string();
     assert!(
-        error.contains("max-wait-seconds = 2 is less than max-run-seconds = 3"),
+        error.contains("max-wait-seconds (2) must be at least max-run-seconds (3)"),
         "{error}"
     );
     job.spot = Some(Spot {

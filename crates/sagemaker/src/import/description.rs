@@ -466,9 +466,8 @@ fn time(draft: &mut Draft, members: &mut Members) {
     let wait = time.number("MaxWaitTimeInSeconds");
     if is_spot {
         if let Some(wait) = wait.filter(|wait| *wait < run) {
-            let text = format!(
-                "max-wait-seconds was {wait}; it has the run in it, so it is at least max-run-seconds"
-            );
+            let text =
+                format!("max-wait-seconds was {wait}; it includes the run, so it is max-run-seconds now");
             draft.remark(Part::Spot, text);
         }
         draft.spot().max_wait_seconds = wait.map(|wait| wait.max(run));

@@ -98,7 +98,7 @@ fn what_a_trial_reported_is_its_result() {
 }
 
 #[test]
-fn numbers_that_are_none_are_refused() {
+fn nan_and_infinity_are_refused() {
     let mut study = Study::in_memory(spec()).unwrap();
     let number = trial(study.ask().unwrap()).number;
     for says in [
