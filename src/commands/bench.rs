@@ -37,7 +37,7 @@ use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
 pub enum Args {
     /// Measure the loader alone: read, decode, augment, batch.
     Loader(LoaderBenchArgs),
-    /// Measure how much loading slows a training step down: a step beside a loader that loads, against a step
+    /// Measure how much loading slows a training step down: a step next to a loader that loads, against a step
     /// alone.
     Disturbance(disturbance::DisturbanceArgs),
     #[cfg(feature = "full")]

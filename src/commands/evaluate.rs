@@ -42,10 +42,10 @@ pub struct Args {
     /// Evaluate the images that `stokehold train` split off with the same --val-split and --seed.
     #[arg(long, value_name = "SHARE")]
     val_split: Option<f64>,
-    /// Seed of the split [default: that of the run that made the model, if it was trained on DATA; else 0].
+    /// Seed of the split [default: the seed of the run that made the model, if it was trained on DATA; else 0].
     #[arg(long, requires = "val_split")]
     seed: Option<u64>,
-    /// Evaluate the images of this split: train, val, or another folder beside them, such as test [default: val, or else all].
+    /// Evaluate the images of this split: train, val, or another folder next to them, such as test [default: val, or else all].
     #[arg(long, value_name = "SPLIT", conflicts_with = "val_split")]
     split: Option<String>,
     /// The k of top-k accuracy of a classifier; at most as many as it knows classes [default: 5].

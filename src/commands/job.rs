@@ -74,10 +74,10 @@ enum Command {
     Logs {
         /// The job's name
         name: String,
-        /// Go on until the job ends
+        /// Continue until the job ends
         #[arg(short, long)]
         follow: bool,
-        /// Only those of one instance, such as algo-1
+        /// Only the lines of one instance, such as algo-1
         #[arg(long)]
         host: Option<String>,
         #[command(flatten)]

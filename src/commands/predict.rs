@@ -24,14 +24,14 @@ use crate::{damage, files, palette};
 
 /// Say which classes a model sees in images; a segmenter writes a mask for each.
 ///
-/// Images come out in the order of the arguments, those of a folder sorted. An image that cannot be read or decoded
+/// Images come out in the order of the arguments, images of a folder sorted. An image that cannot be read or decoded
 /// is a row with the reason; the others are predicted, and the exit code is 1.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Images: files, folders with images at any depth, prepared shards, or in buckets an object by its name
-    /// (s3://bucket/a.jpg) or those of a prefix (s3://bucket/prefix).
+    /// (s3://bucket/a.jpg) or all images of a prefix (s3://bucket/prefix).
     #[arg(required = true)]
     images: Vec<PathBuf>,
     /// How many classes to say of each image, the most probable ones first; at most as many as the model knows.

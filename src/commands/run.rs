@@ -26,7 +26,7 @@ pub struct Args {
     /// torchvision.io, simplejpeg or PyTurboJPEG. The script's Python needs the package stokehold. At the end a line says how many images that were, and what was saved.
     #[arg(long)]
     fast_images: bool,
-    /// num_workers of every DataLoader but those of iterable data sets; also the threads of --swap-loader.
+    /// num_workers of every DataLoader, except of iterable data sets; also the threads of --swap-loader.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024))]
     workers: Option<u64>,
     /// Keep the workers of a DataLoader from one epoch to the next.

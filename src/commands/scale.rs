@@ -52,16 +52,16 @@ pub struct Args {
     /// What an hour of a machine costs, or the name of a machine in the table of prices, such as g5.xlarge
     #[arg(long, value_name = "PRICE|NAME")]
     price: Option<String>,
-    /// What machines cost, as TOML [default: a small table of on-demand prices, that of stokehold advise]
+    /// What machines cost, as TOML [default: a small table of on-demand prices, the same as in stokehold advise]
     #[arg(long, value_name = "FILE")]
     prices: Option<Local>,
-    /// Images of an epoch [default: those of the recorded run]
+    /// Images of an epoch [default: as in the recorded run]
     #[arg(long, value_name = "N")]
     images: Option<u64>,
-    /// Images of a step of one GPU, the same on any number of machines [default: those of the recorded run]
+    /// Images of a step of one GPU, the same on any number of machines [default: as in the recorded run]
     #[arg(long, value_name = "N")]
     batch_size: Option<u64>,
-    /// Parameters that are trained [default: those of the recorded run's model]
+    /// Parameters that are trained [default: as in the recorded run's model]
     #[arg(long, value_name = "N")]
     parameters: Option<u64>,
     /// Images per second that the loader of one GPU makes [default: as recorded]

@@ -39,7 +39,7 @@ pub struct Args {
     pipeline: Local,
     #[command(flatten)]
     threads: WorkerArgs,
-    /// Speak TLS: the file of the certificate and those that it rests on, in PEM.
+    /// Speak TLS: the file of the certificate and its chain, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<Local>,
     /// The file of the certificate's key, in PEM.

@@ -22,7 +22,7 @@ pub struct Args {
     /// Where to listen, HOST:PORT. 127.0.0.1 is this machine only; port 0 is any free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7878")]
     listen: String,
-    /// The folder of all jobs [default: that of `stokehold job`]
+    /// The folder of all jobs [default: the same as `stokehold job`]
     #[arg(long, value_name = "DIR")]
     jobs: Option<Local>,
     /// A folder of runs and studies; may be given several times [default: runs, if it is there]
@@ -38,7 +38,7 @@ pub struct Args {
     /// addresses, localhost and its machine's name.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Speak TLS: the file of the certificate and those that it rests on, in PEM.
+    /// Speak TLS: the file of the certificate and its chain, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<Local>,
     /// The file of the certificate's key, in PEM.

@@ -58,7 +58,7 @@ struct DataArgs {
     /// Write one output, INPUT.out, instead of one for each input.
     #[arg(long)]
     assemble: bool,
-    /// What to write beside the prediction: none, or input (the record with the prediction as SageMakerOutput).
+    /// What to write next to the prediction: none, or input (the record with the prediction as SageMakerOutput).
     #[arg(long, value_enum, default_value_t = JoinName::None)]
     join: JoinName,
     /// The largest image, in MiB; a larger one is an error record [default: no limit].
@@ -73,7 +73,7 @@ struct ScriptArgs {
     /// model_dir. data is a torch.Tensor [N, 3, H, W].
     #[arg(long, value_name = "FILE")]
     script: Option<Local>,
-    /// The Python that runs the script [default: that of the wheel which this program came in, else python3].
+    /// The Python that runs the script [default: the Python of the wheel that this program came in, else python3].
     #[arg(long, value_name = "PROGRAM", requires = "script")]
     python: Option<PathBuf>,
     /// How many processes of the script compute at the same time, each with its own model.

@@ -31,7 +31,7 @@ use crate::{files, interrupt, shell};
 /// Find the hyperparameters of a job.
 ///
 /// A study is a folder: its journal, and the jobs of its trials. It ends with 0 when it is over and a trial was completed, 1 when none was,
-/// 130 when it was interrupted; then `tune resume` goes on with it.
+/// 130 when it was interrupted; then `tune resume` continues it.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     #[command(subcommand)]
@@ -45,7 +45,7 @@ enum Command {
         /// The study's file; `stokehold tune init` writes one
         #[arg(value_name = "TUNE.toml")]
         file: Local,
-        /// The folder that is made [default: beside the file, TUNE.study]
+        /// The folder that is made [default: TUNE.study, next to the file]
         #[arg(long, value_name = "DIR")]
         study: Option<Local>,
         #[command(flatten)]
@@ -57,10 +57,10 @@ enum Command {
         #[arg(long, requires = "on")]
         dry_run: bool,
     },
-    /// Continue a study, after a crash or Ctrl-C, with more jobs, or beside another process.
+    /// Continue a study, after a crash or Ctrl-C, with more jobs, or next to another process.
     ///
     /// Trials whose process is gone continue first, under their numbers and with their checkpoints. Given the
-    /// study's file, the study must match it, and the limits are those of the file.
+    /// study's file, the study must match it, and the file's limits hold.
     Resume {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]

@@ -95,7 +95,7 @@ pub struct Args {
     /// while other trials have their turn.
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     loader: Vec<Address>,
-    /// The cache of the trial cached: its folder and, behind a colon, its size.
+    /// The cache of the trial cached: its folder and, after a colon, its size.
     #[arg(long, value_name = "DIR[:SIZE]")]
     cache: Option<CachePlace>,
     /// Use at most N images, evenly over the classes.
@@ -115,8 +115,8 @@ pub struct Args {
     /// With --trainer torch, train with automatic mixed precision.
     #[arg(long)]
     amp: bool,
-    /// The Python of the trials in Python; or of one, as dali=PATH. May be given several times [default: that of the wheel
-    /// which this program came in, else python3].
+    /// The Python of the trials in Python; or of one, as dali=PATH. May be given several times [default: the Python
+    /// of the wheel that this program came in, else python3].
     #[arg(long, value_name = "[TRIAL=]PATH")]
     python: Vec<String>,
     /// The length of the slowest trial's rounds.

@@ -22,7 +22,7 @@ use crate::{interrupt, terminal};
 /// Whose jobs are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum On {
-    /// Those of the account on SageMaker.
+    /// Jobs of your SageMaker account.
     Sagemaker,
 }
 

@@ -26,7 +26,7 @@ pub struct Args {
     /// The job file
     #[arg(value_name = "FILE", default_value = "job.toml")]
     file: Local,
-    /// SageMaker's region [default: that of the ARN, AWS_REGION, or the profile's]
+    /// SageMaker's region [default: the ARN's, AWS_REGION, or the profile's]
     #[arg(long, value_name = "REGION")]
     region: Option<String>,
 }

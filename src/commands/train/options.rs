@@ -40,7 +40,7 @@ pub struct Args {
 
     /// Continue from the run's latest checkpoint. `--resume RUN`, with the run's folder in the place of the data set, needs no
     /// other option; with the data set, the other options say which run it is. More --epochs train a finished run further.
-    /// Otherwise the result is that of an uninterrupted run.
+    /// Otherwise the result is the same as without the interruption.
     #[arg(long)]
     pub resume: bool,
     /// In a job of Slurm: after SIGUSR1 (sbatch --signal=USR1@120), put the job back into the queue when the checkpoint is
@@ -104,7 +104,7 @@ struct DataOptions {
     /// Width and height of the images that the network sees, at least 32; for a segmenter also height x width: 360x480.
     #[arg(long, value_name = "PIXELS", default_value = "224")]
     image_size: ImageSize,
-    /// Width and height of the images in validation, at least 32 [default: that of training images].
+    /// Width and height of the images in validation, at least 32 [default: as in training].
     #[arg(long, value_name = "PIXELS", conflicts_with = "eval_pipeline")]
     eval_size: Option<ImageSize>,
     /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --eval-size].
@@ -177,7 +177,7 @@ struct ModelOptions {
     #[arg(long, default_value_t = Arch::Resnet18)]
     model: Arch,
     /// Start from these weights (torchvision's .pth or .safetensors); the last layer starts from random
-    /// weights if the classes differ. A segmenter takes those of a classifier as its backbone.
+    /// weights if the classes differ. A segmenter takes a classifier's weights as its backbone.
     #[arg(long, value_name = "FILE")]
     weights: Option<Local>,
     /// Train the last layer only, of a segmenter its heads.
@@ -245,7 +245,7 @@ struct OptimizerOptions {
     /// Weight decay, 0 or more [default: 0, with AdamW 0.01].
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// Parameters without weight decay: those of normalisation (torchvision's --norm-weight-decay 0), or biases too
+    /// Parameters without weight decay: normalisation's (torchvision's --norm-weight-decay 0), or biases too
     /// (timm's default).
     #[arg(long, value_enum, value_name = "PARAMETERS", default_value_t = UndecayedName::None)]
     no_decay_on: UndecayedName,
@@ -278,7 +278,7 @@ struct OptimizerOptions {
     /// Clip the gradients to this global norm, above 0.
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
-    /// Keep a moving average of the weights beside the model, with this decay, 0 up to below 1, as torchvision's
+    /// Keep a moving average of the weights next to the model, with this decay, 0 up to below 1, as torchvision's
     /// --model-ema-decay: the share (1 - decay) x batch size x --ema-steps / epochs of the model enters each time.
     #[arg(long, value_name = "DECAY")]
     ema_decay: Option<f64>,
