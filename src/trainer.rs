@@ -53,7 +53,7 @@ pub struct SpeedArgs {
     /// The speed of the emulated accelerator, training images per second.
     #[arg(long, value_name = "N")]
     images_per_second: Option<f64>,
-    /// How much of the accelerator to emulate, above 0 and at most 1 [default: this machine's cores of those beside
+    /// How much of the accelerator to emulate, above 0 and at most 1 [default: this machine's cores of those next to
     /// it in its usual machine].
     #[arg(long, value_name = "SHARE", conflicts_with = "images_per_second")]
     share: Option<f64>,

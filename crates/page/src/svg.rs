@@ -22,6 +22,20 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// The same for the content of HTML, with what stands between backticks as code.
+pub fn escape_with_code(text: &str) -> String {
+    let mut html = String::new();
+    let mut parts = text.split('`');
+    html += &escape(parts.next().unwrap_or_default());
+    while let Some(code) = parts.next() {
+        match parts.next() {
+            Some(after) => html += &format!("<code>{}</code>{}", escape(code), escape(after)),
+            None => html += &escape(&format!("`{code}")),
+        }
+    }
+    html
+}
+
 /// A picture under construction, in its own units: one is about a pixel at full width.
 pub struct Svg {
     width: f64,
@@ -126,6 +140,17 @@ pub fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_stands_between_backticks() {
+        assert_eq!(
+            escape_with_code("run `a <b>` now"),
+            "run <code>a &lt;b&gt;</code> now"
+        );
+        assert_eq!(escape_with_code("`a``b`"), "<code>a</code><code>b</code>");
+        assert_eq!(escape_with_code("one ` alone"), "one ` alone");
+        assert_eq!(escape_with_code(""), "");
+    }
 
     #[test]
     fn ticks_are_round_and_enclose() {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use stokehold_base::words::plural;
 use stokehold_page::Table;
 use stokehold_page::html::{figure, paragraph, section};
-use stokehold_page::svg::escape;
+use stokehold_page::svg::{escape, escape_with_code};
 use stokehold_page::words::{clipped, digits, duration, moment, name, share};
 use stokehold_profile::{Recording, dimension};
 
@@ -45,9 +45,9 @@ pub fn page(contents: &Contents<'_>) -> String {
 fn header(contents: &Contents<'_>) -> String {
     let mut html = "<header>\n<p class=\"eyebrow\">Stokehold profile</p>\n".to_owned();
     let (headline, rest) = headline(contents.verdict);
-    let _ = writeln!(html, "<h1>{}</h1>", escape(headline));
+    let _ = writeln!(html, "<h1>{}</h1>", escape_with_code(headline));
     if !rest.is_empty() {
-        let _ = writeln!(html, "<p class=\"lead\">{}</p>", escape(&rest));
+        let _ = writeln!(html, "<p class=\"lead\">{}</p>", escape_with_code(&rest));
     }
     for fact in facts(contents.recording) {
         html += &paragraph("", &fact);
@@ -538,7 +538,7 @@ pub fn notes(recordings: &[&Recording]) -> String {
     let mut list: String = all
         .iter()
         .take(PROBLEMS)
-        .map(|text| format!("<li>{}</li>\n", escape(&clipped(text, 400))))
+        .map(|text| format!("<li>{}</li>\n", escape_with_code(&clipped(text, 400))))
         .collect();
     if all.len() > PROBLEMS {
         let _ = writeln!(list, "<li>And {} more.</li>", all.len() - PROBLEMS);

@@ -4,7 +4,7 @@ use serde_json::Value;
 use stokehold_base::student::{LEVEL, welch};
 use stokehold_page::Table;
 use stokehold_page::html::{figure, paragraph, section};
-use stokehold_page::svg::escape;
+use stokehold_page::svg::{escape, escape_with_code};
 use stokehold_page::words::{duration, name};
 use stokehold_profile::{Recording, dimension};
 
@@ -121,7 +121,10 @@ fn saved(a: f64, b: f64, what: &str) -> String {
 fn verdicts(pair: [&Contents<'_>; 2]) -> String {
     let mut body = String::new();
     for (contents, letter) in std::iter::zip(pair, LETTERS) {
-        body += &format!("<p><strong>{letter}:</strong> {}</p>\n", escape(contents.verdict));
+        body += &format!(
+            "<p><strong>{letter}:</strong> {}</p>\n",
+            escape_with_code(contents.verdict)
+        );
         for fact in facts(contents.recording) {
             body += &paragraph("note", &fact);
         }
