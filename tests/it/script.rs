@@ -271,7 +271,7 @@ fn a_python_without_the_hook_is_recorded_without_steps() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("nothing was changed: the command started no Python that has the hook"),
+        said.contains("nothing was changed: the command started no Python with the hook"),
         "{said}"
     );
 }

@@ -91,7 +91,9 @@ impl Changes {
                     true => "made no DataLoader",
                 }
             ),
-            Err(_) => "nothing was changed: the command started no Python that has the hook, which comes by PYTHONPATH".to_owned(),
+            Err(_) => "nothing was changed: the command started no Python with the hook. The hook comes by PYTHONPATH: a wrapper that sets it has to keep \
+                 what it holds"
+                .to_owned(),
         })
     }
 

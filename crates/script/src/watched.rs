@@ -76,7 +76,7 @@ impl Watched {
         let mut notes = Vec::new();
         if self.is_python && !started(&self.counters) {
             notes.push(
-                "the hook did not start in this Python, so steps and waits are not seen: PYTHONPATH did not reach it".to_owned(),
+                "the hook did not start in this Python, so steps and waits are not seen: PYTHONPATH did not reach it; a wrapper that sets it has to keep what it holds".to_owned(),
             );
         }
         let own = children_cpu().saturating_sub(self.cpu).as_secs_f64();
