@@ -7,7 +7,7 @@ use stokehold_train::GpuOptions;
 
 use crate::failure::Usage;
 
-/// The options beside `--executor gpu`, and beside the trial `gpu` of `compare`.
+/// The options next to `--executor gpu`, and next to the trial `gpu` of `compare`.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct GpuArgs {
     /// For the executor gpu: where the symbols of JPEGs and packed images are decoded, hybrid (in loader threads) or device.

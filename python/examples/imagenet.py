@@ -64,7 +64,7 @@ def main() -> None:
     val = DataLoader(val_set, batch_size=options.batch_size, num_workers=options.workers, pin_memory=True)
 
     model: nn.Module = models.get_model(options.arch, num_classes=len(train_set.classes)).to(device)
-    # What is saved and judged is the model by itself: that on one rank waits for nobody.
+    # What is saved and judged is the model by itself: that on one rank waits for no one.
     shared = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), options.lr, momentum=0.9, weight_decay=1e-4)
     first = 0

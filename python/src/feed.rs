@@ -194,7 +194,7 @@ impl FeedBatches {
     }
 }
 
-/// The images of a device's batch: where they are, or copied where nobody could read them there.
+/// The images of a device's batch: where they are, or copied where no one could read them there.
 #[cfg(feature = "gpu")]
 fn on_device(batcher: &Batcher, images: DeviceBatch) -> Result<Memory, GpuError> {
     let gpu = batcher.gpu();

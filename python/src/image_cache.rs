@@ -29,7 +29,7 @@ impl ImageCache {
     /// None where the environment names none. Raises OptionError where it cannot be opened.
     #[staticmethod]
     fn open() -> PyResult<Option<Self>> {
-        // With the GIL: a fork in between would leave a lock that nobody gives back.
+        // With the GIL: a fork in between would leave a lock that no one gives back.
         let place = CachePlace::chosen(None, false).raise()?;
         let share = share_of_environment().raise()?;
         Ok(Cache::open_if(place.as_ref(), share).raise()?.map(Self))

@@ -198,7 +198,7 @@ fn lend(memory: &CudaMemory, request: &ExportRequest<'_>) -> PyResult<LentMemory
 /// The address is not one of such numbers, or they take another number of bytes.
 ///
 /// # Safety
-/// `bytes` bytes lie there, writable, for as long as the slice is used, and nobody else uses them meanwhile.
+/// `bytes` bytes lie there, writable, for as long as the slice is used, and no one else uses them meanwhile.
 pub(crate) unsafe fn room<'a, T: DlpackElement>(
     address: usize,
     bytes: usize,

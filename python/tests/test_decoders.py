@@ -246,7 +246,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     assert ours.install(0)
     read, write = os.pipe()
     os.close(read)
-    # Nobody writes: what opened it would wait.
+    # No one writes: what opened it would wait.
     with pytest.raises(ours._Left, match="no regular file"):
         ours._file(str(pipe))
     os.close(write)

@@ -606,7 +606,7 @@ def test_a_damaged_file_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # The file's place is not among the reasons, which would each be one of a kind.
     assert not any("at byte" in reason for reason in counts["reasons"])
 
-    # What is changed later is nobody else's.
+    # What is changed later is no one else's.
     source = Image.open(io.BytesIO(data))
     first, second = source.convert("RGB"), source.convert("RGB")
     first.putpixel((0, 0), (1, 2, 3))
@@ -1010,7 +1010,7 @@ class Own(torch.utils.data.Dataset):
 if __name__ == "__main__":
     torch.manual_seed(0)
     context, digest = sys.argv[1], hashlib.sha256()
-    # A worker that is spawned imports torch anew.
+    # A worker that is spawned imports torch again.
     number = 1 if context == "spawn" else 2
     loader = torch.utils.data.DataLoader(Own(sys.argv[2:]), 4, shuffle=True, num_workers=number, multiprocessing_context=context)
     for _ in range(number):

@@ -92,7 +92,7 @@ def test_pixels_from_the_cache_are_pillows(files: list[Path]) -> None:
         assert ours.install(0)
         assert outcome(run) == expected, (path, start, chain)
         cached += ours.counts()["cached"]
-    # Inks that nobody has converted are Pillow's.
+    # Inks that no one has converted are Pillow's.
     assert cached > 6 * len(files)
     # What Pillow makes itself, from a file that is made of what was packed.
     for path in files:

@@ -132,7 +132,7 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that goes on with a run, in the same folder.
+/// The command that continues with a run, in the same folder.
 fn resume_command(run: &Path) -> String {
     // What `launch` was called with, up to this command.
     let launched = std::env::var(super::launch::CALLED).unwrap_or_default();

@@ -163,7 +163,7 @@ fn a_run_is_advised_by_what_it_measured() {
         fused["cost_per_epoch"].is_null(),
         "nobody said what this machine costs"
     );
-    // Fused costs less, whatever else goes on.
+    // Fused costs less, whatever else continues.
     let measured = first["workload"]["alternatives"].as_array().unwrap();
     let fused = measured
         .iter()
@@ -204,7 +204,7 @@ fn a_run_is_advised_by_what_it_measured() {
     for one in priced["advice"].as_array().unwrap() {
         let [cost, seconds] =
             ["cost_per_epoch", "seconds_per_epoch"].map(|field| one[field].as_f64().unwrap());
-        // This machine's, and those of servers beside it.
+        // This machine's, and those of servers next to it.
         let machines = 1.0 + one["change"]["count"].as_f64().unwrap_or(0.0);
         assert!((cost - machines * seconds).abs() < 1e-9, "{one}");
     }
@@ -256,7 +256,7 @@ fn a_run_is_advised_by_what_it_measured() {
     assert!(list.iter().any(|one| one["change"]["kind"] == "workers"));
     assert!(list.iter().all(|one| one["change"]["kind"] != "executor"));
 
-    // Epochs that loader and trainer do not explain: nothing is predicted from them, and nobody is to buy a machine.
+    // Epochs that loader and trainer do not explain: nothing is predicted from them, and no one is to buy a machine.
     about["workload"]["seconds_per_epoch"] = json!(1000.0);
     about["workload"]["others_cores"] = json!(1.5);
     keep(dir.path(), &about);

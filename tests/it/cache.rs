@@ -91,7 +91,7 @@ fn a_training_is_the_same_with_a_cache_in_every_state() {
     if packs() {
         assert!(summary["cache"]["hits"].as_u64().unwrap() > 0, "{summary}");
     }
-    // A run that had a cache goes on without one.
+    // A run that had a cache continues without one.
     let mut command = stokehold(dir);
     command.args(["train", "--resume", "runs/first", "--epochs", "3", "--no-cache"]);
     let output = command.output().unwrap();

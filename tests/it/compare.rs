@@ -285,7 +285,7 @@ fn burn_is_fed_and_learns_the_same() {
     let (table, progress) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{progress}");
     assert!(table.contains("Burn trains on Flex(Cpu)"), "{table}");
-    // A trial beside itself trains to the same losses.
+    // A trial next to itself trains to the same losses.
     let cell = &json(data.path())["cells"][0];
     let losses = |trial: usize| -> Vec<f64> {
         let rounds = cell["trials"][trial]["rounds"].as_array().unwrap();
@@ -566,7 +566,7 @@ fn an_interrupted_cell_keeps_its_pairs() {
         assert!(begin.elapsed().as_secs() < 120, "no pair was written");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Nobody else works in the folder meanwhile.
+    // No one else works in the folder meanwhile.
     let (_, said) = texts(&compare(data.path(), &arguments));
     assert!(
         said.contains(&format!("out: process {} on ", child.id())),
@@ -645,7 +645,7 @@ fn no_trial_outlives_a_comparison_that_is_killed() {
     child.wait().unwrap();
     let lives = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // A process that has ended and that nobody waits for is a zombie.
+        // A process that has ended and that no one waits for is a zombie.
         stat.rsplit_once(") ")
             .is_some_and(|(_, rest)| !rest.starts_with('Z'))
     };
@@ -656,7 +656,7 @@ fn no_trial_outlives_a_comparison_that_is_killed() {
     }
 }
 
-/// The trials in Python, those of them whose libraries are here, beside ours: the same labels in every pair.
+/// The trials in Python, those of them whose libraries are here, next to ours: the same labels in every pair.
 #[test]
 fn trials_in_python_load_the_same_images() {
     let python = match stokehold_untested::needs::torch() {

@@ -1,4 +1,4 @@
-//! Training on the first CUDA device beside the CPU. Made for the stand-in of crate cuda-on-cpu (`.ci/cuda --training`), where
+//! Training on the first CUDA device next to the CPU. Made for the stand-in of crate cuda-on-cpu (`.ci/cuda --training`), where
 //! a step of these networks takes seconds.
 
 use std::fs;

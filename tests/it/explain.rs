@@ -53,7 +53,7 @@ fn the_plan_is_told_and_drawn() {
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let mcus = &plan["decoding"]["mcus"];
     let rows = mcus["rows"]["start"].as_u64().unwrap()..mcus["rows"]["end"].as_u64().unwrap();
-    // The crop is rows 2 to 5 of blocks; what the filter may look at beside it is at most a block more.
+    // The crop is rows 2 to 5 of blocks; what the filter may look at next to it is at most a block more.
     assert!(
         (1..=2).contains(&rows.start) && (6..=7).contains(&rows.end),
         "{rows:?}"

@@ -310,7 +310,7 @@ fn a_job_in_the_background_survives_its_terminal_and_is_stopped_from_elsewhere()
         (output.status.code(), &output.stdout[..]),
         (Some(0), &b"waits\n"[..])
     );
-    // Nobody may be left in the group, which is what is wanted.
+    // No one may be left in the group, which is what is wanted.
     let _ = Command::new("kill")
         .args(["-HUP", "--", &format!("-{group}")])
         .stderr(Stdio::null())
@@ -764,7 +764,7 @@ fn what_a_job_is_at_is_said_before_its_lines() {
 #[test]
 fn rules_act_while_a_job_runs() {
     let jobs = Jobs::new();
-    // Seconds of work that nobody has to wait for.
+    // Seconds of work that no one has to wait for.
     jobs.write("train.sh", "echo loss=1.5; echo loss=nan; exec sleep 50");
     let settings = |name: &str, on_fire: &str| {
         format!(

@@ -473,7 +473,7 @@ fn an_evaluation_of_training_images_says_so() {
         copies.contains("was trained on 8 of these 16 images (copies of them"),
         "{copies}"
     );
-    // Another folder beside train.
+    // Another folder next to train.
     run("dataset synth new --images 8 --classes 2 --val-split 0 --seed 9");
     fs::rename(dir.path().join("new/train"), dir.path().join("data/test")).unwrap();
     assert_eq!(overlap("data --split test"), None);

@@ -369,7 +369,7 @@ fn a_command_marks_its_steps() {
     );
 }
 
-/// Also that of processes too short to be seen, which nobody but the shell that waited for them can tell.
+/// Also that of processes too short to be seen, which no one but the shell that waited for them can tell.
 #[test]
 fn the_cpu_time_of_the_command_is_told_from_that_of_other_programs() {
     let used = |script: &str| {

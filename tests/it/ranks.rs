@@ -145,7 +145,7 @@ mod under_mpi {
             .count()
     }
 
-    /// Two ranks are cut by Ctrl-C, go on until one is killed, and again until one stands still; one rank goes on to the end. The
+    /// Two ranks are cut by Ctrl-C, continue until one is killed, and again until one stands still; one rank continues to the end. The
     /// losses are those of one rank that was left alone.
     #[test]
     fn ranks_that_stop_die_and_stand_still_leave_a_checkpoint_from_which_others_go_on() {

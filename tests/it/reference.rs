@@ -803,7 +803,7 @@ fn every_series_of_a_recording_is_documented() {
     assert!(kinds.len() >= 5, "{kinds:?}");
 }
 
-/// What is documented and never recorded would be found by nobody.
+/// What is documented and never recorded would be found by no one.
 #[test]
 fn every_documented_series_is_recorded_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/profile/src");

@@ -38,7 +38,7 @@ fn a_run_of_training_is_measured_once_and_told_what_would_help() {
         "{verdict}"
     );
 
-    // What was measured is kept, and so the second report says the same without measuring; beside itself, too.
+    // What was measured is kept, and so the second report says the same without measuring; next to itself, too.
     let (second, said) = report(dir.path(), &["runs/one", "runs/one", "-o", "pair"]);
     assert!(!said.contains("measuring"), "{said}");
     assert_eq!(second["runs"][0]["verdict"], first["runs"][0]["verdict"]);
@@ -46,7 +46,7 @@ fn a_run_of_training_is_measured_once_and_told_what_would_help() {
     let page = fs::read_to_string(dir.path().join(second["page"].as_str().unwrap())).unwrap();
     assert_eq!(page.matches(verdict).count(), 2);
 
-    // A report that nobody gave a place refreshes the one before.
+    // A report that no one gave a place refreshes the one before.
     let places = [(); 2].map(|()| report(dir.path(), &["runs/one"]).0["page"].clone());
     assert_eq!(places[0], places[1]);
     let reports = fs::read_dir(dir.path().join("runs/one/rule-output")).unwrap();

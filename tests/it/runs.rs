@@ -1,4 +1,4 @@
-//! `stokehold runs`, and runs that go on by their folder alone.
+//! `stokehold runs`, and runs that continue by their folder alone.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn tensorboard(folder: &Path) -> Option<Value> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// A run writes what TensorBoard reads, and goes on with it when it is resumed; an export afterwards has the same numbers.
+/// A run writes what TensorBoard reads, and continues with it when it is resumed; an export afterwards has the same numbers.
 #[test]
 fn tensorboard_reads_a_run_while_it_goes_on_and_afterwards() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn tensorboard_reads_a_run_while_it_goes_on_and_afterwards() {
     assert!(!dir.path().join("runs/tb").exists());
 }
 
-/// More epochs go on with a finished run, and end where a run of that many ends.
+/// More epochs continue with a finished run, and end where a run of that many ends.
 #[test]
 fn a_run_goes_on_by_its_folder_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn runs_are_listed_shown_compared_and_removed() {
     let names: Vec<&String> = diff["settings"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["epochs", "run_dir"]);
     assert_eq!(diff["results"]["epochs"], serde_json::json!([1.0, 2.0]));
-    // What is no run is not removed, and neither is what was named beside it.
+    // What is no run is not removed, and neither is what was named next to it.
     let (code, _, said) = stokehold(dir.path(), &["runs", "rm", "runs/one", "runs/none"]);
     assert_eq!(code, Some(2));
     assert!(said.contains("runs/none: no run is there"), "{said}");

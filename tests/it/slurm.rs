@@ -119,7 +119,7 @@ fn jobs_run_on_nodes_and_are_looked_at_and_stopped() {
         "{log}"
     );
 
-    // It goes on with its checkpoints; then Slurm's own command ends it.
+    // It continues with its checkpoints; then Slurm's own command ends it.
     fine(&cluster.stokehold(&["job", "run", "--resume", "runs", "--on", "slurm", "--detach"]));
     until("another start", || {
         fine(&cluster.stokehold(&["job", "logs", "runs"]))

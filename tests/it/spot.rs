@@ -8,7 +8,7 @@ use crate::job::{Jobs, send};
 /// Where this command lies, for scripts.
 const STOKEHOLD: &str = env!("CARGO_BIN_EXE_stokehold");
 
-/// What is printed to go on with is a command that does, wherever the jobs are.
+/// What is printed to continue with is a command that does, wherever the jobs are.
 #[test]
 fn the_printed_command_resumes_the_job() {
     let jobs = Jobs::new();
@@ -51,7 +51,7 @@ fn sigterm_leaves_a_job_that_can_be_resumed() {
                   while :; do sleep 0.05; done";
     jobs.write("run.sh", script);
     let place = jobs.path("kept");
-    // Nobody is to be asked whether this machine goes.
+    // No one is to be asked whether this machine goes.
     let words = [
         "run",
         "--entry-point",
@@ -113,7 +113,7 @@ fn sigterm_leaves_a_job_that_can_be_resumed() {
     }
 }
 
-/// The trainer goes on where it was, on what looks like another machine, and ends with the model of a run that nobody
+/// The trainer continues where it was, on what looks like another machine, and ends with the model of a run that no one
 /// disturbed, bit for bit.
 #[test]
 fn training_ends_with_the_same_model_when_its_machine_is_taken_away() {
@@ -167,7 +167,7 @@ fn training_ends_with_the_same_model_when_its_machine_is_taken_away() {
         )
     };
     let (_, undisturbed, _) = run("whole", &[]);
-    // How long it takes nobody knows: it is interrupted ever earlier, until it is.
+    // How long it takes no one knows: it is interrupted ever earlier, until it is.
     for (attempt, when) in ["at 2s,3s", "at 1s,2s", "at 500ms,1s"].iter().enumerate() {
         let _ = fs::remove_dir_all(&place);
         let name = format!("cut-{attempt}");

@@ -156,7 +156,7 @@ fn every_image_has_an_output_and_a_bad_one_a_reason() {
     assert!(said.ends_with("41 records in out, 1 with an error\n"), "{said}");
 }
 
-/// Oracle: a transform that nobody disturbs.
+/// Oracle: a transform that no one disturbs.
 #[test]
 fn killed_five_times_it_ends_with_the_same_bytes() {
     let bench = Bench::new(600);

@@ -576,7 +576,7 @@ fn a_hopeless_trial_is_stopped_and_keeps_its_checkpoints() {
             "[study.parameters.x]",
             "[study.early-stopping]\nrule = \"auto\"\ngrace-reports = 1\nmin-trials = 2\n[study.parameters.x]",
         );
-    // The hopeless one would go on for long.
+    // The hopeless one would continue for long.
     let script = "trap 'echo saved > $CHECKPOINTS/model; exit 1' TERM\n\
         CHECKPOINTS=$(dirname $SM_MODEL_DIR)/checkpoints\n\
         echo loss=$SM_HP_X\n\
@@ -596,7 +596,7 @@ fn a_hopeless_trial_is_stopped_and_keeps_its_checkpoints() {
     assert_eq!(fs::read_to_string(saved).unwrap(), "saved\n");
 }
 
-/// Of six at the rung two go on: the second best was stopped there when there were fewer.
+/// Of six at the rung two continue: the second best was stopped there when there were fewer.
 #[test]
 fn a_trial_that_was_stopped_at_a_rung_goes_on_with_its_checkpoint() {
     let file = FILE
@@ -656,7 +656,7 @@ fn an_interrupted_study_goes_on_where_it_was() {
     }
 }
 
-/// What a script sees of the machine when its trial began in one slot and goes on in the other.
+/// What a script sees of the machine when its trial began in one slot and continues in the other.
 #[test]
 fn a_trial_has_the_cores_and_gpus_of_the_slot_where_it_goes_on() {
     let script = "BASE=$(dirname $SM_MODEL_DIR)\n\
@@ -711,7 +711,7 @@ fn a_trial_has_the_cores_and_gpus_of_the_slot_where_it_goes_on() {
     }
 }
 
-/// Kills the tuner and a second process on the same study, at moments that differ each time, and goes on.
+/// Kills the tuner and a second process on the same study, at moments that differ each time, and continues.
 #[test]
 fn nothing_is_lost_or_run_twice_when_processes_are_killed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Decoding beside libjpeg-turbo 3: the same files, one core, taking turns file by file.
+//! Decoding next to libjpeg-turbo 3: the same files, one core, taking turns file by file.
 //!
 //! ```text
 //! cd bench/jpeg && cargo run --release -- FOLDER [--passes N] [--max-images N] [--json FILE]

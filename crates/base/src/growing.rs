@@ -25,7 +25,7 @@ pub struct Growing {
 /// What was written since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// The file is shorter than it was: what it has was written anew, from its beginning.
+    /// The file is shorter than it was: what it has was written again, from its beginning.
     pub anew: bool,
     /// Whole lines, with their ends.
     pub text: Vec<u8>,

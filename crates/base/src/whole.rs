@@ -36,7 +36,7 @@ pub fn of_partial(name: &str) -> Option<(&str, Option<&str>)> {
 /// Writes a file, or replaces it.
 ///
 /// # Errors
-/// Errors of the file system. Then the file at `path` is unchanged, and nothing is left beside it.
+/// Errors of the file system. Then the file at `path` is unchanged, and nothing is left next to it.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     write_with(path, |file| file.write_all(bytes.as_ref()))
 }
@@ -44,7 +44,7 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 /// Writes a file, or replaces it, with what `fill` writes into it: for content that is made piece by piece.
 ///
 /// # Errors
-/// Errors of `fill` and of the file system. Then the file at `path` is unchanged, and nothing is left beside
+/// Errors of `fill` and of the file system. Then the file at `path` is unchanged, and nothing is left next to
 /// it.
 pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     let mut writing = Writing::begin(path)?;
@@ -56,7 +56,7 @@ pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>)
 /// A file that is being written. Unless it is finished, it is removed when this is dropped.
 ///
 /// It is locked meanwhile, where the file system has locks, so that a second writer of the same path takes
-/// another name beside it: `weights.bin.1.partial`. The last one to finish gives the file its content. What a
+/// another name next to it: `weights.bin.1.partial`. The last one to finish gives the file its content. What a
 /// killed writer left is removed by the next writer that needs the same name.
 #[derive(Debug)]
 pub struct Writing {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(names(dir.path()), ["a.json"]);
         assert_eq!(fs::read_to_string(path.join("inside")).unwrap(), "kept");
 
-        // What cannot even be begun: no such folder, and something in the way of the file beside it.
+        // What cannot even be begun: no such folder, and something in the way of the file next to it.
         let error = write(&dir.path().join("missing/a.json"), "new").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         let path = dir.path().join("b.json");

@@ -55,7 +55,7 @@ fn image_in(dir: &Path) -> Option<String> {
     Some(image.to_string_lossy().into_owned())
 }
 
-/// Makes a folder where there is none, for its user alone: images of a private bucket are nobody else's.
+/// Makes a folder where there is none, for its user alone: images of a private bucket are no one else's.
 fn make(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -141,7 +141,7 @@ pub(crate) fn allowed(dir: &Path, more: u64) -> io::Result<Option<u64>> {
     Ok(left.filter(|left| *left >= more).map(granted))
 }
 
-/// Removes segments that nobody uses, those first that were used longest ago, until `more` bytes fit below the limit. The caller holds
+/// Removes segments that no one uses, those first that were used longest ago, until `more` bytes fit below the limit. The caller holds
 /// the folder's lock. Counts the bytes that it has removed, also where that is not enough.
 pub(crate) fn make_room(dir: &Path, limit: u64, more: u64, removed: &AtomicU64) -> io::Result<()> {
     let (mut sum, mut free) = (0, Vec::new());

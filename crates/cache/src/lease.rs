@@ -3,10 +3,10 @@
 //! ```text
 //!  its writer           an exclusive lock on the file, and a shared one when it is complete
 //!  its readers          a shared lock, from the first read on; while it grows none, for the writer has it
-//!  who may remove it    whoever gets the exclusive lock: nobody uses it
+//!  who may remove it    whoever gets the exclusive lock: no one uses it
 //! ```
 //!
-//! The system gives locks back when a process ends in whatever way. So a segment without an end whose exclusive lock nobody holds has
+//! The system gives locks back when a process ends in whatever way. So a segment without an end whose exclusive lock no one holds has
 //! lost its writer. Those that were used longest ago are removed first, by the time of their files' last change, which a reader sets.
 //! What is removed while somebody has it open stays readable for him, so a mistake costs space and never a sample. The file `lock` of
 //! the folder is held while segments are begun and removed.
@@ -38,7 +38,7 @@ pub(crate) fn has_writer(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether nobody uses a segment. Then nobody else may begin to, until the file is closed.
+/// Whether no one uses a segment. Then no one else may begin to, until the file is closed.
 pub(crate) fn is_unused(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -52,13 +52,13 @@ pub(crate) fn of_reader(path: &Path) -> io::Result<Option<File>> {
     let Some(file) = if_there(File::open(path))? else {
         return Ok(None);
     };
-    // Of one that grows, the writer has the lock, and nobody may remove it.
+    // Of one that grows, the writer has the lock, and no one may remove it.
     has_writer(&file)?;
     // It may have been removed just before it was locked.
     if file.metadata()?.nlink() == 0 {
         return Ok(None);
     }
-    // When it was used last; in a read-only folder nobody removes it.
+    // When it was used last; in a read-only folder no one removes it.
     let _ = File::options()
         .append(true)
         .open(path)

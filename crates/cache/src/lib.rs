@@ -1,6 +1,6 @@
 //! A cache of training images that fills itself.
 //!
-//! The first epoch reads files, here or in a bucket, as they are. Beside it, threads of this crate pack their JPEGs (the form that
+//! The first epoch reads files, here or in a bucket, as they are. Next to it, threads of this crate pack their JPEGs (the form that
 //! `stokehold prepare` makes: the same coefficients in nine tenths of the bytes, which are read two to three times as fast), and append
 //! them to files in a folder. The next epochs, and other trainings of the same data, read those.
 //!
@@ -26,7 +26,7 @@
 //! * **It leaves room**: a 20th of its disk, at most 1 GiB, stays free for others, such as checkpoints.
 //! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
 //!   priority do it while less than half of the cores' time is used, by this process and all others, or while workers have nothing to do
-//!   and 15 % of the cores' time is free. Beside that it always takes a share of the time that the process gets ([`SHARE`]). So a
+//!   and 15 % of the cores' time is free. Next to that it always takes a share of the time that the process gets ([`SHARE`]). So a
 //!   training that never stops waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! A program that opens files itself asks for each by its [key](Cache::key_of_file), and offers those that the cache lacks. A sample of a
@@ -244,7 +244,7 @@ pub struct CacheFacts {
     pub damaged: u64,
     /// Bytes of the cache that were removed to make room, those that were used longest ago first.
     pub removed_bytes: u64,
-    /// Why adding is paused; none while it goes on. Unless it may not write at all, the cache tries again every 30 seconds.
+    /// Why adding is paused; none while it continues. Unless it may not write at all, the cache tries again every 30 seconds.
     pub stopped: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! When packing may go on.
+//! When packing may continue.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ impl Pace {
         self.used < HALF || (resting > 0 && self.used < NEARLY_ALL)
     }
 
-    /// Whether packing may go on at the cost of others.
+    /// Whether packing may continue at the cost of others.
     pub fn may_take(&mut self) -> bool {
         self.watch();
         self.credit > 0.0

@@ -26,7 +26,7 @@ const FILES: usize = 4 << 20;
 const NEAR: usize = 1024;
 /// So many files that cannot be packed are remembered.
 const REFUSED: usize = 1 << 16;
-/// How often a thread looks whether it may go on.
+/// How often a thread looks whether it may continue.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for the threads at the end.
 const PATIENCE: Duration = Duration::from_secs(2);

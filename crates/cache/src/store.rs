@@ -37,7 +37,7 @@ pub(crate) struct Store {
     writing: Mutex<Option<Writing>>,
     /// The number of the segment that this process adds to, or [`NONE`]: known without waiting for whoever writes.
     own: AtomicU32,
-    /// Why adding is paused; none while it goes on.
+    /// Why adding is paused; none while it continues.
     stopped: Mutex<Option<Stopped>>,
     /// Bytes that may be added before the disk is asked what it has free; used by who writes alone.
     allowed: AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) struct Store {
     process: u32,
 }
 
-/// What users have to know and nobody has said yet.
+/// What users have to know and no one has said yet.
 #[derive(Default)]
 struct News {
     unsaid: Vec<String>,
@@ -154,7 +154,7 @@ impl Store {
         self.limit
     }
 
-    /// Why adding is paused; none while it goes on.
+    /// Why adding is paused; none while it continues.
     pub fn stopped(&self) -> Option<String> {
         held(&self.stopped).as_ref().map(|stopped| stopped.why.clone())
     }
@@ -242,7 +242,7 @@ impl Store {
                 None => (number, segment.path.clone()),
             }
         };
-        // Without the lock: other threads go on reading.
+        // Without the lock: other threads continue reading.
         let opened = lease::of_reader(&path);
         let mut known = self.known_mut();
         match opened {
@@ -441,7 +441,7 @@ impl Store {
         finished
     }
 
-    /// Begins a segment, for which others that nobody uses are removed if need be. The error says why there is no room.
+    /// Begins a segment, for which others that no one uses are removed if need be. The error says why there is no room.
     fn begin(&self, most: u64) -> Result<Writing, String> {
         let _lock = lock::open(&self.dir.join(LOCK), Duration::from_secs(10))
             .map_err(|error| said(&error))?
@@ -534,13 +534,13 @@ mod tests {
             watching.join().unwrap()
         });
         assert!(most <= LIMIT && size(&dir) <= LIMIT, "{most}");
-        // What nobody uses makes room.
+        // What no one uses makes room.
         let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
         assert_eq!(store.add(1 << 101, &[7; 50_000]), Added::Yes);
         assert!(size(&dir) <= LIMIT);
     }
 
-    /// Nobody may remove a segment that is read; when its reader is gone, the writer that had no room goes on.
+    /// No one may remove a segment that is read; when its reader is gone, the writer that had no room continues.
     #[test]
     fn who_found_no_room_looks_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -565,7 +565,7 @@ mod tests {
         assert!(size(&dir) <= LIMIT);
     }
 
-    /// A disk that is full now and then, as beside checkpoints.
+    /// A disk that is full now and then, as next to checkpoints.
     #[test]
     fn pauses_take_no_room_and_no_open_files() {
         let folder = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ impl<'a> Comparison<'a> {
     /// it is not when `stop` was set.
     ///
     /// # Errors
-    /// A file cannot be written. A trial that fails is no error: the report names it, and the others go on.
+    /// A file cannot be written. A trial that fails is no error: the report names it, and the others continue.
     pub fn run(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<bool, CompareError> {
         let cells = self.report.plan.cells();
         if cells
@@ -205,7 +205,7 @@ impl<'a> Comparison<'a> {
                 .position(|cell| (cell.model, cell.load) == (model, load))
         };
         match place(cells) {
-            // A trial that could not run may run now, and its rounds need those of the others beside them.
+            // A trial that could not run may run now, and its rounds need those of the others next to them.
             Some(place) if cells[place].trials.iter().any(|trial| trial.failure.is_some()) => {
                 let before = std::mem::replace(&mut cells[place], new);
                 return (place, Some(before));

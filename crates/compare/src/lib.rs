@@ -17,19 +17,19 @@
 //! ratio of their times keeps. The order changes from pair to pair.
 //!
 //! **A trial that does not have its turn stands still.** Its process group is stopped at the end of its round
-//! and goes on at the next one. Batches that its workers have loaded ahead stay loaded, so a round begins as
+//! and continues at the next one. Batches that its workers have loaded ahead stay loaded, so a round begins as
 //! the one before ended, and no trial's workers take cores from another one.
 //!
 //! **One function judges.** [`Gain::of`] makes the median of the ratios, its interval and the verdict from the
 //! pairs. Headline, tables, pictures and JSON show what it says and nothing else.
 //!
 //! **Each pair has a page.** The machine is recorded once. What lies in a trial's rounds is cut out of that recording and put
-//! beside trial A's: cores, accelerator and steps over time, on the page that the table's figure opens.
+//! next to trial A's: cores, accelerator and steps over time, on the page that the table's figure opens.
 //!
 //! **Other programs are recorded.** Each round has the CPU time of its trial's processes and of all others.
 //! The report shows the latter; it does not correct anything by it.
 //!
-//! The protocol between the processes is in `trials/README.md`, beside the trials in Python.
+//! The protocol between the processes is in `trials/README.md`, next to the trials in Python.
 
 mod cell;
 mod cpu;

@@ -5,7 +5,7 @@
 //! compare.csv .md .html     the same for spreadsheets, documents and people, written after every cell
 //! profiler-output/          samples of the machine
 //! steps/<cell>.json         the times of the steps, written after every pair
-//! pairs/<cell>-<trial>/     a page of the trial beside A, written after every cell
+//! pairs/<cell>-<trial>/     a page of the trial next to A, written after every cell
 //! lock                      held by the process that compares
 //! work/                     what trials in Python read and make, removed at the end
 //! ```

@@ -15,7 +15,7 @@ use crate::table;
 /// The style of this page, in addition to that of all reports.
 const STYLE: &str = include_str!("page/style.css");
 
-/// The page of a report; `samples` are those of the machine, oldest first. `link` is the page of a cell's trial beside A,
+/// The page of a report; `samples` are those of the machine, oldest first. `link` is the page of a cell's trial next to A,
 /// relative to this one, if there is one.
 pub fn page(report: &Report, samples: &[Sample], link: &dyn Fn(&Cell, usize) -> Option<String>) -> String {
     let paragraphs =

@@ -1,4 +1,4 @@
-//! The page of each pair of trials in a cell: trial A beside another one, with cores, accelerator and steps over time.
+//! The page of each pair of trials in a cell: trial A next to another one, with cores, accelerator and steps over time.
 //!
 //! The machine is recorded once for the whole comparison. A trial's own recording is cut out of it: the samples within
 //! its rounds, moved onto a clock of its own on which its rounds follow each other.
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
     pub samples: Vec<Sample>,
 }
 
-/// Writes the pages of a cell: each trial but A that has rounds, beside A.
+/// Writes the pages of a cell: each trial but A that has rounds, next to A.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -91,7 +91,7 @@ pub(crate) fn are_there(cell: &Cell, out: &Path) -> bool {
         .all(|&trial| out.join(page(cell, trial)).is_file())
 }
 
-/// The page of a trial beside A, relative to the comparison's folder; `None` for A itself and where there is none.
+/// The page of a trial next to A, relative to the comparison's folder; `None` for A itself and where there is none.
 pub(crate) fn link(cell: &Cell, trial: usize, out: &Path) -> Option<String> {
     let page = page(cell, trial);
     let there = others(cell).contains(&trial) && out.join(&page).is_file();

@@ -215,7 +215,7 @@ impl Plan {
     /// SGD's momentum, as published.
     pub const MOMENTUM: f64 = 0.5;
 
-    /// The fields that a comparison may change when it goes on: which cells it has, and how long it measures them.
+    /// The fields that a comparison may change when it continues: which cells it has, and how long it measures them.
     pub const FREE: [&'static str; 4] = ["models", "loads", "precision", "time_limit"];
 
     /// Checks what can be checked without the data.
@@ -371,7 +371,7 @@ impl Plan {
 
     /// What a native trial does, with its executor.
     pub fn config(&self, model: Arch, load: u32, trial: Trial, executor: AnyExecutor) -> TrainConfig {
-        // No thread of this machine makes batches beside the servers.
+        // No thread of this machine makes batches next to the servers.
         let (servers, workers) = match trial {
             Trial::Remote => (self.servers.clone(), Workers::Auto),
             _ => (
@@ -497,7 +497,7 @@ pub(crate) fn open_data(
 ) -> Result<Dataset, StorageError> {
     let mut dataset = match Dataset::open(data, None, seed) {
         Err(StorageError::Flat { .. } | StorageError::Unlabelled { .. }) if !learns => {
-            // Other folders beside it hold other images: for validation, or masks.
+            // Other folders next to it hold other images: for validation, or masks.
             let train = data.join("train");
             let folder = if train.is_dir() { &train } else { data };
             Dataset {

@@ -189,7 +189,7 @@ impl TrialProcess {
         let request = serde_json::to_string(&Request { steps }).unwrap_or_default();
         let before = cpu::of_group(self.group);
         let began = unix_now();
-        // The pipe holds the request until the trial goes on: nothing is loaded before its clock starts.
+        // The pipe holds the request until the trial continues: nothing is loaded before its clock starts.
         self.say(&request).map_err(Ended::Failed)?;
         self.signal(Signal::SIGCONT);
         let answer = self.answer(ROUND_TIMEOUT, stop);

@@ -1,4 +1,4 @@
-//! The published table of the load experiment, shown beside our rows.
+//! The published table of the load experiment, shown next to our rows.
 //!
 //! AWS, "Accelerate computer vision training using GPU preprocessing with NVIDIA DALI on Amazon SageMaker",
 //! 2022: Imagenette (9,469 training images), batch 32, 8 vCPU and one V100. Its two trials do unequal work:

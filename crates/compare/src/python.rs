@@ -26,7 +26,7 @@ const NEEDS: &str = include_str!("../trials/needs.py");
 /// The most Pythons whose lacks are said.
 const SAID: usize = 5;
 
-/// The programs, which lie beside this crate's sources.
+/// The programs, which lie next to this crate's sources.
 const PROGRAMS: [(&str, &str); 13] = [
     (
         "albumentations_cv2.py",

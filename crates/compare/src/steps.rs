@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(back.of(1, &round), [[0.1, 1.0]; 2]);
         assert!(back.of(0, &round).is_empty(), "a round of another trial");
 
-        // A pair that is measured anew does not get the times of the round that it replaces.
+        // A pair that is measured again does not get the times of the round that it replaces.
         cell.trials[1].rounds[3].began += 5.0;
         assert!(back.of(1, &cell.trials[1].rounds[3]).is_empty());
         steps.write(&cell, dir.path()).unwrap();

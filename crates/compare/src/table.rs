@@ -16,7 +16,7 @@ pub fn rows_of_result(report: &Report) -> impl Iterator<Item = (&Cell, usize)> {
     cells.flat_map(|cell| (1..cell.trials.len()).map(move |trial| (cell, trial)))
 }
 
-/// The result: a row for each cell and each trial but A, with both times, the gain, its interval and the verdict; beside the
+/// The result: a row for each cell and each trial but A, with both times, the gain, its interval and the verdict; next to the
 /// published gains where there are some.
 pub fn result(report: &Report) -> Table {
     let published = rows_of_result(report)
@@ -180,7 +180,7 @@ pub fn load(report: &Report, cell: &Cell) -> String {
     }
 }
 
-/// What can be said of B beside A, or why nothing can.
+/// What can be said of B next to A, or why nothing can.
 fn verdict(a: &Measured, b: &Measured) -> String {
     let gain = b.summary.and_then(|summary| summary.gain);
     match (gain, &a.failure, &b.failure) {

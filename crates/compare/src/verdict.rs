@@ -29,7 +29,7 @@ pub(crate) const MOST_PAIRS: usize = 100;
 /// Differences below this are none, percent.
 const LEAST_DIFFERENCE: f64 = 1.0;
 
-/// What can be said of a trial beside trial A.
+/// What can be said of a trial next to trial A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

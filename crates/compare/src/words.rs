@@ -295,7 +295,7 @@ impl Report {
     }
 }
 
-/// What a trial is beside A over some cells.
+/// What a trial is next to A over some cells.
 fn sentence(a: Trial, b: Trial, number: usize, cells: &[&Cell], with: &str) -> String {
     let measured: Vec<&Measured> = cells.iter().filter_map(|cell| cell.trials.get(number)).collect();
     let gains: Vec<Gain> = measured.iter().filter_map(|trial| trial.summary?.gain).collect();

@@ -36,12 +36,12 @@
 //! # How the halves combine
 //!
 //! The trainer counts as m = max(p, 1) threads: p that never rest, or, if p is below 1, one that rests now and
-//! then. Beside n workers at the cores, the kernel gives every runnable thread the same share h = min(1, C/(n +
+//! then. Next to n workers at the cores, the kernel gives every runnable thread the same share h = min(1, C/(n +
 //! m)) of a core, and the part that a thread does not use goes to the others:
 //!
 //! ```text
-//! the trainer takes m min(p/m, h) cores      loader's rate beside the trainer:  a = mean of min(n, C - m min(p/m, h))/l
-//! and leaves the rest to the workers         trainer's rate beside the loader:  b = T mean of min(1, h m/p)
+//! the trainer takes m min(p/m, h) cores      loader's rate next to the trainer:  a = mean of min(n, C - m min(p/m, h))/l
+//! and leaves the rest to the workers         trainer's rate next to the loader:  b = T mean of min(1, h m/p)
 //! ```
 //!
 //! In the long run both handle the same number of images, and the number of batches between them is bounded.
@@ -56,7 +56,7 @@
 //!
 //! One formula covers all cases. With spare cores (an accelerator, or few workers) a = L and b = T, and R is
 //! the smaller of the two: perfect overlap. If both need all cores (a CPU trainer and a worker per core), it
-//! becomes 1/R = (l + t)/C: no overlap, and the costs add up. One worker beside a trainer on many cores is
+//! becomes 1/R = (l + t)/C: no overlap, and the costs add up. One worker next to a trainer on many cores is
 //! between the two. R never exceeds L or T. More workers than the trainer needs can slow the run down: they
 //! take cores from it until the buffer is full.
 //!
@@ -80,13 +80,13 @@
 //!
 //! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images, which want
 //! a core at the same time. In a short epoch of many workers that lasts: the model has it for the first batch
-//! only, and is then too fast. What a trainer does between two steps, beside waiting, counts as its time.
+//! only, and is then too fast. What a trainer does between two steps, next to waiting, counts as its time.
 //!
 //! # Limits of the model
 //!
 //! The clock rate of a busy machine, caches that both halves share, and other programs make the run's own
 //! epochs longer or shorter than `seconds`. The ratio ([`fit`]) is measured, and made good, so predicting no
-//! change gives the run itself. On a CPU that trains, all costs are multiplied by it. Beside an accelerator, only
+//! change gives the run itself. On a CPU that trains, all costs are multiplied by it. Next to an accelerator, only
 //! those of the half that set the pace are changed, until the model says what was measured: how long an
 //! accelerator takes says nothing about a loader that it waited for, and the other way round. Starts of
 //! workers are no part of it. For more than twice or less than half as many workers of a script it is made good in part only: the ratio to the power of 2
@@ -106,7 +106,7 @@
 //! # Batches made by other machines
 //!
 //! `stokehold serve` makes batches on other machines, of which this one only receives. A byte of a batch costs the server
-//! 0.31 ns of CPU time beside the loading, and the trainer's machine 0.36 ns; both were measured over loopback
+//! 0.31 ns of CPU time next to the loading, and the trainer's machine 0.36 ns; both were measured over loopback
 //! (`bench/serve.py`). So k machines of C' cores make k C'/(l + s + i) images a second at best; at worst l and s
 //! count twice, for the reason above. That many connections stand for workers that wait until a server has made an image, and then
 //! receive it. The machines are those of the table without an accelerator that cost least together and, at worst, make
@@ -186,7 +186,7 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     ) else {
         return Vec::new();
     };
-    // Beside other programs the run's own epochs are no measure.
+    // Next to other programs the run's own epochs are no measure.
     let shared = beside_others(workload).is_some();
     let seconds = if shared { now.seconds() } else { seconds };
     let price = prices.here().map(|machine| machine.price_per_hour);
@@ -350,7 +350,7 @@ fn servers(workload: &Workload, now: &Setting, prices: &Prices) -> Option<Change
     })
 }
 
-/// Says what servers cost, beside the cheapest other machine that feeds the trainer as well.
+/// Says what servers cost, next to the cheapest other machine that feeds the trainer as well.
 fn beside_a_larger_machine(advice: &mut [Advice], workload: &Workload, prices: &Prices) {
     let Some(at) = advice
         .iter()
@@ -686,7 +686,7 @@ mod tests {
         }
     }
 
-    /// 10 ms of loading an image become 4, beside a trainer that waits for it.
+    /// 10 ms of loading an image become 4, next to a trainer that waits for it.
     #[test]
     fn fast_images_are_predicted_of_the_scripts_own_loader() {
         let mut run = script(5.1);
@@ -861,7 +861,7 @@ mod tests {
             assert!(one.seconds_per_epoch < kept.seconds_per_epoch, "{one:?}");
             assert_eq!(one.flags[1], "persistent_workers=True");
         }
-        // One epoch, or a loader that is made anew for each.
+        // One epoch, or a loader that is made again for each.
         let mut once = run;
         once.script.as_mut().unwrap().restarts = 0;
         let advice = advise(&once, &Prices::default());
@@ -873,7 +873,7 @@ mod tests {
         assert!(!advice.iter().any(persists), "{advice:?}");
     }
 
-    /// Nobody knows what the workers wait for: more of them help, and faster storage is not promised.
+    /// No one knows what the workers wait for: more of them help, and faster storage is not promised.
     #[test]
     fn waits_without_reads_are_no_promise_of_storage() {
         let mut run = starting();
@@ -1010,7 +1010,7 @@ mod tests {
         assert!(advice[2..].iter().all(|advice| !advice.is_worth_it()));
     }
 
-    /// An accelerator of 1000 images/s beside two cores that load 200, and a table of machines.
+    /// An accelerator of 1000 images/s next to two cores that load 200, and a table of machines.
     #[test]
     fn servers_are_as_many_as_feed_the_trainer_for_the_least_money() {
         let machine = |name: &str, cores, gpu: Option<&str>, price_per_hour| MachinePrice {
@@ -1095,7 +1095,7 @@ mod tests {
         };
         assert!(servers(&unknown, &prices).is_none() && servers(&on_device, &prices).is_none());
         assert!(servers(&run, &Prices::default()).is_none());
-        // A loader that is fast enough needs nobody.
+        // A loader that is fast enough needs no one.
         let fed = Workload {
             loader_ceiling: Some(1e5),
             loader_cpu_seconds: Some(2e-5),

@@ -23,7 +23,7 @@ use stokehold_profile::{Recording, span};
 const POINTS: usize = 4096;
 /// The most curves.
 const CURVES: usize = 64;
-/// The most names that are remembered beside them.
+/// The most names that are remembered next to them.
 const MOST_NAMES: usize = 1000;
 
 /// A number over time.
@@ -310,7 +310,7 @@ pub fn read(run: &Path, recording: &Recording) -> io::Result<(Vec<Curve>, u64)> 
     Ok((following.curves(), following.bad))
 }
 
-/// The curves of a run that goes on.
+/// The curves of a run that continues.
 #[derive(Debug)]
 pub struct Following {
     file: Growing,
@@ -327,7 +327,7 @@ pub struct Following {
 /// What a look finds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum News<'a> {
-    /// The file was written anew, as by a run that was resumed: what came before is no part of the curves any more.
+    /// The file was written again, as by a run that was resumed: what came before is no part of the curves any more.
     Anew,
     /// Points of a curve that came before are no part of it any more.
     Undone,
@@ -610,7 +610,7 @@ mod tests {
                 assert_eq!(steps.len() as u64, end);
             }
         }
-        // One that comes late, such as an evaluation beside the training, undoes nothing.
+        // One that comes late, such as an evaluation next to the training, undoes nothing.
         let (curves, _) = read_text(
             &[
                 line(1, 0.1),

@@ -1,4 +1,4 @@
-//! TensorBoard's event files: what `tensorboard --logdir DIR` shows, while a run goes on or afterwards.
+//! TensorBoard's event files: what `tensorboard --logdir DIR` shows, while a run continues or afterwards.
 //!
 //! The format is that of TensorFlow's `tfevents` files: records of a length, its checksum, an `Event` as a protocol buffer
 //! (`tensorflow/core/util/event.proto`), and its checksum (`tensorflow/core/lib/io/record_writer.h`). A program that is killed
@@ -64,7 +64,7 @@ impl EventFile {
         *count - 1
     }
 
-    /// The run goes on from this step: what older files have of later ones was lost, and TensorBoard leaves it out.
+    /// The run continues from this step: what older files have of later ones was lost, and TensorBoard leaves it out.
     ///
     /// # Errors
     /// The system's error.

@@ -11,7 +11,7 @@
 //!   [`Finding`](rules::Finding) says whether a rule fired, with numbers, times and places.
 //! - [`advice`] predicts an epoch's time after each change from the run's own measurements; its front page
 //!   explains the model. [`verdict`](advice::verdict) says in one sentence what limits the run.
-//! - [`live`] judges rules while a run goes on, those about its losses and gradients too.
+//! - [`live`] judges rules while a run continues, those about its losses and gradients too.
 //! - [`lately`] has the figures of a run's last seconds.
 //! - [`curves`] are the losses and other numbers that a run reported.
 //! - [`events`] writes them for TensorBoard.

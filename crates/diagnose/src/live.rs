@@ -1,4 +1,4 @@
-//! Rules that are judged while a run goes on, and what is done when one fires.
+//! Rules that are judged while a run continues, and what is done when one fires.
 //!
 //! ```text
 //!   metrics (loss, val_loss, gradient_norm, ..) ──┐
@@ -88,7 +88,7 @@ const NAMES: usize = 256;
 #[error("there is no rule {0}; there are training, system, all, {names}", names = names().join(", "))]
 pub struct UnknownRule(pub String);
 
-/// Every rule that can be judged while a run goes on.
+/// Every rule that can be judged while a run continues.
 pub fn names() -> Vec<&'static str> {
     let of_recordings = Rule::ALL.iter().map(|rule| rule.name);
     let of_recordings = of_recordings.filter(|name| !REPORTS.contains(name));
@@ -171,7 +171,7 @@ impl std::str::FromStr for OnFire {
     }
 }
 
-/// Rules of a run that goes on.
+/// Rules of a run that continues.
 #[derive(Debug)]
 pub struct Live {
     rules: BTreeSet<&'static str>,

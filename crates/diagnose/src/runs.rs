@@ -62,7 +62,7 @@ impl Run {
         }))
     }
 
-    /// Whether `stokehold train` made it, and so can go on with it.
+    /// Whether `stokehold train` made it, and so can continue with it.
     pub fn is_training(&self) -> bool {
         self.record.is_some()
     }
@@ -137,7 +137,7 @@ impl Run {
         let done = last.last().map_or(within, |(epoch, ..)| *epoch);
         let recent = &last[last.len().saturating_sub(RECENT)..];
         let each = recent.iter().map(|(_, seconds, _)| seconds).sum::<f64>() / recent.len() as f64;
-        // Of the epoch that goes on, as much is done as of the steps of the one before.
+        // Of the epoch that continues, as much is done as of the steps of the one before.
         let begun = match last.last() {
             Some((epoch, _, steps)) if *steps > 0.0 && *epoch > 0 => (step - steps) * *epoch as f64 / steps,
             _ => 0.0,

@@ -1,4 +1,4 @@
-//! The executors `gpu` and `fused` beside each other on the same files, after they were held equal on them.
+//! The executors `gpu` and `fused` next to each other on the same files, after they were held equal on them.
 //!
 //!   cargo run --release -p stokehold-gpu --features cuda --example bench_gpu -- PHOTOS DEVICE
 //!       [WORKERS [BATCH [SIDE [PASSES]]]]

@@ -3,7 +3,7 @@
 //! A stream that is captured records its work for a graph and does not do it. In the capture mode `global`, the
 //! default of PyTorch's `torch.cuda.graph`, CUDA then refuses calls of every thread of the process that might wait
 //! for that work: to allocate, to load a kernel, to query an event. Such a call fails, and the capture with it.
-//! A thread of the mode `relaxed` is not refused. Batches are made in streams of their own, which nobody
+//! A thread of the mode `relaxed` is not refused. Batches are made in streams of their own, which no one
 //! captures, so the threads that make them have that mode: the device's own for good, others while they call it.
 //! Source: `cuThreadExchangeStreamCaptureMode` in the CUDA Driver API.
 

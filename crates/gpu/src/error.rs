@@ -84,7 +84,7 @@ pub enum GpuError {
         /// The device's error.
         reason: String,
     },
-    /// The loader that prepares samples cannot go on.
+    /// The loader that prepares samples cannot continue.
     #[error(transparent)]
     Loader(#[from] stokehold_loader::LoaderError),
     /// The device reported an error.

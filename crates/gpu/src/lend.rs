@@ -219,7 +219,7 @@ fn keep(reserved: Arc<Reserved>, error: DriverError) {
 struct Warnings {
     /// Of which device, and why.
     said: BTreeSet<(usize, String)>,
-    /// What nobody has taken yet.
+    /// What no one has taken yet.
     pending: Vec<String>,
 }
 
@@ -366,7 +366,7 @@ impl Event {
     /// Whether the event has come.
     ///
     /// # Errors
-    /// Nobody can tell any more: the device is broken.
+    /// No one can tell any more: the device is broken.
     fn has_come(&self) -> Result<bool, DriverError> {
         let queried = self.context.within(|| {
             // SAFETY: the event is this one's own.

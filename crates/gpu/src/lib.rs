@@ -62,7 +62,7 @@
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are being made, each within half of the
 //! budget, and their memory is reused. A batch that was handed over keeps its memory until its consumer lets go of it.
 //! While the consumer's stream still uses more than half of the budget in batches that it let go of, no further batch
-//! begins. If none of it comes back for ten seconds, the loader warns and goes on. Order, draws, resume and the policy
+//! begins. If none of it comes back for ten seconds, the loader warns and continues. Order, draws, resume and the policy
 //! for bad images are the loader's.
 //!
 //! # For other libraries

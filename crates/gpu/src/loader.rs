@@ -529,7 +529,7 @@ mod tests {
     use super::*;
     use stokehold_loader::OrderFacts;
 
-    /// As in a fork: the sender is there and nobody uses it.
+    /// As in a fork: the sender is there and no one uses it.
     #[test]
     fn in_a_fork_the_epoch_fails_and_ends() {
         let (_sender, coming) = bounded(0);

@@ -26,7 +26,7 @@ impl Buffer {
 
 /// Queues the launches of `work`, and their memory; the error is the device's, or a panic of CubeCL's.
 ///
-/// CubeCL runs its work in a thread of the device. There it catches a panic, logs it and goes on as if the
+/// CubeCL runs its work in a thread of the device. There it catches a panic, logs it and continues as if the
 /// launch had been done: a caller that waits for the result then gets `Ok` and arbitrary memory. So the whole
 /// of `work` runs in that thread, where each launch is carried out at once and a panic ends `work`.
 pub(crate) fn queued<R: Send + 'static>(

@@ -33,7 +33,7 @@
 //! Scripts should give each instance's files their own names, or let one instance write. An object that an
 //! instance has sent is removed when that instance removes its file.
 //!
-//! **When the place fails**, requests are retried with growing pauses while the script goes on; the log and
+//! **When the place fails**, requests are retried with growing pauses while the script continues; the log and
 //! the job's state say so. Files that still cannot be sent `stop-seconds` after the script's end make the job
 //! fail; they stay in the job's folder.
 //!

@@ -338,7 +338,7 @@ fn variable(value: &Value) -> String {
     }
 }
 
-/// Environment variables beside [`variables`]. Those that the job itself sets come last and win.
+/// Environment variables next to [`variables`]. Those that the job itself sets come last and win.
 pub fn surroundings(job: &Job, instance: &Instance) -> BTreeMap<String, String> {
     let mut all = variables(job, instance);
     let mut add = |name: &str, value: String| all.insert(name.to_owned(), value);

@@ -176,7 +176,7 @@ impl<'a, P: Place> Mirror<'a, P> {
         }
     }
 
-    /// Forgets what was seen of the folders, which were made anew.
+    /// Forgets what was seen of the folders, which were made again.
     pub fn forget(&mut self) {
         (self.eyes.watch, self.waiting, self.trouble) = (Watch::default(), 0, None);
     }
@@ -307,7 +307,7 @@ impl<'a, P: Place> Mirror<'a, P> {
             let path = self.eyes.folders[name.0].join(&name.1);
             let eyes = &mut self.eyes;
             match self.place.send(name, &path, *stamp, &mut || eyes.glance()) {
-                // What is refused is not tried again, unless it is written anew.
+                // What is refused is not tried again, unless it is written again.
                 Ok(()) | Err(NotSent::Refused) => {
                     self.eyes.watch.sent(name, *stamp);
                     self.waiting = self.waiting.saturating_sub(1);

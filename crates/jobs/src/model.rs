@@ -37,7 +37,7 @@ pub struct Unpacked {
     pub bytes: u64,
 }
 
-/// Unpacks an archive into a folder that does not exist yet. It appears when it is complete; until then it is beside, under
+/// Unpacks an archive into a folder that does not exist yet. It appears when it is complete; until then it is next to, under
 /// another name. `done` counts bytes, `stop` ends the work early.
 ///
 /// Times and owners are those of now; of the modes only the right to execute is kept.

@@ -143,7 +143,7 @@ struct Listening {
 enum Attempt {
     /// The job is in a final state.
     Ended,
-    /// An interruption; the job goes on here.
+    /// An interruption; the job continues here.
     Interrupted,
 }
 
@@ -214,7 +214,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// From Starting to a final state, or to an interruption after which the job goes on.
+    /// From Starting to a final state, or to an interruption after which the job continues.
     fn attempt(&self, held: &mut Held<'_>, again: bool) -> Result<Attempt, JobError> {
         let instances = match (self.start(again), self.cuts.why()) {
             (Ok(instances), _) => instances,
@@ -435,7 +435,7 @@ impl Runner<'_> {
         Ok(held.refused.clone())
     }
 
-    /// Starts recording the machine. If that is not possible, the job goes on without it.
+    /// Starts recording the machine. If that is not possible, the job continues without it.
     fn profiler(&self, instances: &[Instance]) -> Result<Option<Profiler>, JobError> {
         if !self.job.profile {
             return Ok(None);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The kernel's overlayfs does the file system's part: a file that is opened for writing is first copied to the upper
-//! layer, a removed one leaves a whiteout there, and a folder that was made anew hides what is below it
+//! layer, a removed one leaves a whiteout there, and a folder that was made again hides what is below it
 //! ([`layer`]). So the view stays read-only, and the upper layer is all that there is to send. It is on the disk of
 //! the job's folder, where it grows with what the script writes until the job ends; the disk is its limit. Renaming a
 //! folder of the view gives `EXDEV`; `mv` and `shutil.move` then copy it.
@@ -28,7 +28,7 @@
 //!
 //! **After kill -9** the journal ([`journal`]) says which files were complete, which were sent, and what the bucket
 //! had. The next start sends what was complete, puts the rest aside, removes the layer, and only then lists the
-//! bucket anew.
+//! bucket again.
 //!
 //! An object that the view does not show, because others lie below a folder of its name, is never replaced.
 //!
@@ -169,7 +169,7 @@ const UPPER: &str = "upper";
 const WORK: &str = "work";
 const JOURNAL: &str = "journal";
 
-/// Lets a job's folder be removed: overlayfs leaves folders in it that nobody may read.
+/// Lets a job's folder be removed: overlayfs leaves folders in it that no one may read.
 pub(crate) fn release(folder: &Path) {
     for layer in fs::read_dir(folder.join(WRITES)).into_iter().flatten().flatten() {
         let inner = layer.path().join(WORK).join(WORK);
@@ -431,7 +431,7 @@ impl Writes<'_> {
             let is_there = match &refused.what {
                 What::File => is_file(),
                 What::Unfit(path) => found.unfit.iter().any(|unfit| unfit.path == *path),
-                // The script may have made it anew.
+                // The script may have made it again.
                 What::Removal => !is_file(),
             };
             let was_missed = std::mem::replace(&mut refused.missed, !is_there);
@@ -860,7 +860,7 @@ mod tests {
             ["hidden/x"],
             "an object that the script never saw stays"
         );
-        // A folder that was made anew, with one of its files.
+        // A folder that was made again, with one of its files.
         let anew = layer::Hides {
             opaque: names(&["d"]),
             folders: names(&["d", "e", "e/in"]),

@@ -1,4 +1,4 @@
-//! What the packed form takes, beside the files: `packed FOLDER [PASSES]`, of up to 400 JPEGs below FOLDER.
+//! What the packed form takes, next to the files: `packed FOLDER [PASSES]`, of up to 400 JPEGs below FOLDER.
 //!
 //! Tables are adapted to 64 of the images. Every packed image must have the coefficients of its file. Of each kind of reading both
 //! sides take turns, a pass over all images each; what counts is the time that the thread ran. Of the passes' ratios there are

@@ -55,7 +55,7 @@ pub async fn accept<F: Future<Output = Result<(), String>> + Send + 'static>(
             }
         };
         let Ok((stream, peer)) = accepted else {
-            // Too many open files, or a connection that is gone already: others may go on.
+            // Too many open files, or a connection that is gone already: others may continue.
             tokio::time::sleep(LOOK).await;
             continue;
         };

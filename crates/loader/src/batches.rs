@@ -383,7 +383,7 @@ impl Batches {
         if crew.threads.len() < wanted {
             tracing::debug!(workers = wanted, why = "reads wait", "more workers");
             for _ in crew.threads.len()..wanted {
-                // Without another thread those that there are go on.
+                // Without another thread those that there are continue.
                 let Ok(worker) = crew.add(&self.shared, self.epoch) else {
                     crew.to_consumer = None;
                     break;

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn waits_make_workers() {
-        // 20 ms beside 2 ms of CPU time: 2 x (1 + 1.5 x 10).
+        // 20 ms next to 2 ms of CPU time: 2 x (1 + 1.5 x 10).
         assert_eq!(costs(2000, &[20_000; 4]).workers(2, f64::INFINITY), 32);
         assert_eq!(costs(20_000, &[20_000; 4]).workers(4, f64::INFINITY), 10);
         // A consumer that takes 100 images a second has three of them read, and two cores.

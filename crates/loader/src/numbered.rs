@@ -169,7 +169,7 @@ impl Drop for WorkerPool {
 }
 
 impl Queue {
-    /// The batches with places that nobody has claimed, and perhaps ones without.
+    /// The batches with places that no one has claimed, and perhaps ones without.
     fn open(&self) -> MutexGuard<'_, VecDeque<Arc<Job>>> {
         // Code under the lock only pushes and pops.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -197,7 +197,7 @@ impl Queue {
     /// Adds the threads that this loader's reads ask for, where batches wait for one.
     fn grow_for(self: &Arc<Self>, shared: &Shared) {
         if self.grows && !self.open().is_empty() {
-            // Without them it goes on as it is.
+            // Without them it continues as it is.
             let _ = self.grow(shared.more_workers());
         }
     }

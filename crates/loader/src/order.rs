@@ -7,7 +7,7 @@
 //! rest is skipped. A rank's samples are then divided into batches.
 //!
 //! With [`Parts`] the whole batches are made first, and then divided: part p of P has the places p, p + P, p + 2P, ..
-//! of each batch. So the samples of a whole batch do not depend on the number of parts, and a run can go on with
+//! of each batch. So the samples of a whole batch do not depend on the number of parts, and a run can continue with
 //! another number.
 //!
 //! The batches of a [given](Order::given) epoch come from outside while it runs.

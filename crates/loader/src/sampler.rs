@@ -359,7 +359,7 @@ pub(crate) mod tests {
         assert_eq!(permutation(100, 1, 2), permutation(100, 1, 2));
         assert_ne!(permutation(100, 1, 2), permutation(100, 1, 3));
         assert_ne!(permutation(100, 1, 2), permutation(100, 2, 2));
-        // A seed beside its neighbour must not be the neighbour's epochs shifted by one.
+        // A seed next to its neighbour must not be the neighbour's epochs shifted by one.
         assert_ne!(permutation(100, 1, 1), permutation(100, 0, 2));
         // Recorded runs are repeated only if this order stays what it is.
         assert_eq!(permutation(8, 0, 0), GOLDEN);

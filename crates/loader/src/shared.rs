@@ -174,7 +174,7 @@ impl Shared {
         let cores = self.options.workers.resolve();
         match self.demand.rate() {
             Some(rate) => costs.workers(cores, rate),
-            // Nobody knows yet how fast the consumer is, and the first batch has a place for so many.
+            // No one knows yet how fast the consumer is, and the first batch has a place for so many.
             None => costs
                 .workers(cores, f64::INFINITY)
                 .min(self.layout().part_size().max(cores)),

@@ -264,7 +264,7 @@ impl Worker {
 
     /// Fills places of one batch after the other until there are no more batches or the consumer stops.
     ///
-    /// A worker goes on after an error: the batch fails as a whole, the consumer takes no later batch, and
+    /// A worker continues after an error: the batch fails as a whole, the consumer takes no later batch, and
     /// every earlier batch is claimed already.
     pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
         self.fill_all(flights, done);

@@ -11,7 +11,7 @@ pub fn escape(text: &str) -> String {
             '<' => escaped += "&lt;",
             '>' => escaped += "&gt;",
             '"' => escaped += "&quot;",
-            // Not allowed in XML, or turning round what stands beside them; names of files and processes may hold them.
+            // Not allowed in XML, or turning round what stands next to them; names of files and processes may hold them.
             '\u{fffe}' | '\u{ffff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 escaped.push('\u{fffd}')
             }

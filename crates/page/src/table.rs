@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// As HTML. A cell of several lines shows them below each other. On a narrow screen a row becomes a list whose entries have
-    /// their headings beside them.
+    /// their headings next to them.
     pub fn html(&self) -> String {
         let row = |cells: &[String], tag: &str, number: Option<usize>| {
             let mut html = "<tr>".to_owned();

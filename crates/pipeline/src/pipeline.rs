@@ -354,7 +354,7 @@ impl Pipeline {
         }
     }
 
-    /// Checks whether the mask of an image can go through the pipeline beside it.
+    /// Checks whether the mask of an image can go through the pipeline next to it.
     ///
     /// # Errors
     /// The first operation that leaves no mask, and what to do about it.

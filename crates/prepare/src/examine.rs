@@ -19,9 +19,9 @@ use report::Image;
 pub use report::{Broken, Class, Examination, PixelClass, Pixels, Spread};
 
 /// Reads and decodes every image of the data set that was opened from `dir`, with so many threads. `done` is called after each
-/// image; it returns whether to go on.
+/// image; it returns whether to continue.
 ///
-/// `None` if it was not to go on.
+/// `None` if it was not to continue.
 pub fn examine(
     dir: &Path,
     data: &Dataset,

@@ -20,7 +20,7 @@
 //!
 //! With [`Options::bake`] the head of a pipeline is performed on the images of a part, operation after operation, and
 //! `shards.json` says so: a loader leaves these operations out and refuses a pipeline that begins otherwise. An image that they
-//! leave as it is is not encoded anew. A part that would become larger than its files is refused, where that is not allowed:
+//! leave as it is is not encoded again. A part that would become larger than its files is refused, where that is not allowed:
 //! the finished shards stay, and the same preparation with [`Options::allow_larger`] ends it.
 //!
 //! Several workers, on several machines, prepare a share each ([`prepare_share`]), and [`join`] makes of the shares what one

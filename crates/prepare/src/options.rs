@@ -69,7 +69,7 @@ pub enum Content {
     Lossless(Metadata),
     /// Every file is copied.
     Raw,
-    /// Larger images are shrunk and encoded anew; the others are treated as in [`Content::Lossless`].
+    /// Larger images are shrunk and encoded again; the others are treated as in [`Content::Lossless`].
     Resized {
         /// The size limit.
         size: Size,

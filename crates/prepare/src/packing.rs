@@ -32,7 +32,7 @@ pub(crate) struct Packing {
 
 impl Packing {
     /// Adapts tables to JPEGs that are evenly spread over the lists of all parts, as they are when they are packed: those that are
-    /// encoded anew have other coefficients than their files.
+    /// encoded again have other coefficients than their files.
     ///
     /// Every worker and a join have the same lists, and so the same tables, whichever images they prepare.
     ///

@@ -98,7 +98,7 @@ pub fn prepare(
     run(data, out, options, Task::All, stop, progress)
 }
 
-/// Prepares one worker's share of every part, into a folder beside `out`, for [`join`]. Takes up what an earlier call left.
+/// Prepares one worker's share of every part, into a folder next to `out`, for [`join`]. Takes up what an earlier call left.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -620,7 +620,7 @@ impl<'a> Place<'a> {
                 Some(manifest)
             }
             // Another program's file can have this name. One that cannot be read is taken for a damaged
-            // manifest, which is written again, only beside something that this preparation has made.
+            // manifest, which is written again, only next to something that this preparation has made.
             Some(Err(_)) if begun.is_some() && !is_begun => return Err(occupied()),
             Some(Err(_)) if is_begun || has_begun(parts, out, options, stop)? => None,
             Some(Err(_)) => return Err(occupied()),

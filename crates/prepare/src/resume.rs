@@ -15,7 +15,7 @@ use crate::output::file_name;
 use crate::part::Part;
 use crate::{PrepareError, tar};
 
-/// Where to go on.
+/// Where to continue.
 pub(crate) struct Kept {
     pub shards: Vec<ShardFacts>,
     /// Samples in them.

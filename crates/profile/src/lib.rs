@@ -17,7 +17,7 @@
 //! rule-output/ProfilerReport-<time>/profiler-output/                     the report and its JSON files
 //! ```
 //!
-//! Two recorders run beside the training loop. Both are cheap enough to leave on, and both use unix seconds,
+//! Two recorders run next to the training loop. Both are cheap enough to leave on, and both use unix seconds,
 //! so that their results can be combined:
 //!
 //! - [`Recorder`] takes a sample ("tick") every interval, in its own thread ([`Sampler`]): busy share and I/O

@@ -69,9 +69,9 @@ pub struct Straggler {
     pub cause: String,
 }
 
-/// Below this share of the steps' time nobody is a straggler.
+/// Below this share of the steps' time no one is a straggler.
 pub const STRAGGLES: f64 = 0.05;
-/// So many more cores used by other programs than beside the other ranks are a cause.
+/// So many more cores used by other programs than next to the other ranks are a cause.
 const BUSIER: f64 = 0.3;
 
 impl RanksSummary {

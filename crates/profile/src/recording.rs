@@ -145,7 +145,7 @@ pub struct About {
     /// When the recording was switched off, unix seconds; `None` while samples are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<f64>,
-    /// Of a recording that went on later, as that of a run that was resumed: how long nobody recorded in between, seconds.
+    /// Of a recording that went on later, as that of a run that was resumed: how long no one recorded in between, seconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub idle_seconds: f64,
     /// Notes for readers: a missing NVML, a jump of the clock, samples that rotation removed.

@@ -690,7 +690,7 @@ mod tests {
             "{notes}"
         );
 
-        // It goes on in the same folder, and one that waits for a tick a minute away is stopped, also by dropping it.
+        // It continues in the same folder, and one that waits for a tick a minute away is stopped, also by dropping it.
         let slow = Settings {
             interval: Duration::from_secs(60),
             ..settings

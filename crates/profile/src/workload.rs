@@ -64,7 +64,7 @@ pub struct Workload {
     /// Where the time of the ranks went; only in runs of several, and in those whose batches are computed in pieces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksSummary>,
-    /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. This is wall time beside
+    /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. This is wall time next to
     /// the trainer, so on a busy machine it is more than the stage's cost.
     pub stage_seconds: BTreeMap<String, f64>,
     /// Costs of other settings, measured on the run's own images.

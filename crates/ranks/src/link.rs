@@ -53,7 +53,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Why ranks cannot go on together.
+/// Why ranks cannot continue together.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RanksError {
@@ -200,7 +200,7 @@ pub(crate) struct Desk<'a> {
 impl Call {
     /// Answers with an error; `Some` for a call to end all ranks.
     fn refuse(self, error: &RanksError) -> Option<i32> {
-        // Nobody waits for an answer that cannot be sent.
+        // No one waits for an answer that cannot be sent.
         match self {
             Self::Gather(_, answer) => drop(answer.send(Err(error.clone()))),
             Self::Broadcast(_, answer) => drop(answer.send(Err(error.clone()))),
@@ -213,7 +213,7 @@ impl Call {
 
 impl Desk<'_> {
     /// Says that the operation has failed, and so do all further ones; returns the exit code with which to end all ranks,
-    /// when that is called for or nobody calls any more.
+    /// when that is called for or no one calls any more.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
     pub(crate) fn give_up(&self, error: &RanksError) -> i32 {
         (self.failed)(error.clone());

@@ -132,7 +132,7 @@ impl Process {
             spare: Vec::new(),
             _universe: universe,
         };
-        // Nobody can call yet.
+        // No one can call yet.
         let (_, calls) = bounded(0);
         let desk = Desk {
             calls: &calls,

@@ -22,7 +22,7 @@ pub(crate) struct Board {
 }
 
 struct Inner {
-    /// Numbers that nobody has taken.
+    /// Numbers that no one has taken.
     new: Range<u64>,
     /// Numbers that came back.
     back: BTreeSet<u64>,
@@ -179,7 +179,7 @@ impl Inner {
         matches!(&working[..], [one] if alone(one)).then_some(*number)
     }
 
-    /// `who` works on a number no more. Whether nobody does.
+    /// `who` works on a number no more. Whether no one does.
     fn leave(&mut self, who: usize, number: u64) -> bool {
         let Some(working) = self.working.get_mut(&number) else {
             return !self.back.contains(&number);

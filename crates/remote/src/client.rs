@@ -225,7 +225,7 @@ fn failed(reason: String, input: bool) -> LoaderError {
     LoaderError::Supply { reason, input }
 }
 
-/// The batches of an epoch. Its threads are not waited for: a request may last, and nobody needs it.
+/// The batches of an epoch. Its threads are not waited for: a request may last, and no one needs it.
 struct Asked {
     board: Arc<Board>,
     /// Those that all have to fail before the epoch does; none where this machine takes part.

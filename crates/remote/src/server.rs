@@ -185,7 +185,7 @@ impl Server {
         let Self { listener, tls, state } = self;
         let serve = |stream, guest| serve(Arc::clone(&state), stream, guest, tls.clone());
         let served = runtime.block_on(accept(listener, connections(), stop, serve));
-        // Opening a large data set may take long, and nobody waits for it.
+        // Opening a large data set may take long, and no one waits for it.
         runtime.shutdown_background();
         served.map_err(|error| RemoteError::System {
             what: "cannot serve",
@@ -432,7 +432,7 @@ async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
     }
     let spec: Spec = serde_json::from_slice(&text).map_err(unread)?;
     let key = spec.key();
-    // A task of its own goes on where the trainer does not wait for it, so that the next request finds the loader.
+    // A task of its own continues where the trainer does not wait for it, so that the next request finds the loader.
     let (opener, own) = (Arc::clone(&state), key.clone());
     let opened = tokio::spawn(async move {
         let _one = opener.opening.lock().await;
@@ -676,7 +676,7 @@ impl State {
         }
         let images = Arc::new(images);
         if data.names.is_none() {
-            // Without them nobody knows whether the folder is still the same.
+            // Without them no one knows whether the folder is still the same.
             return Ok(images);
         }
         let mut all = all();

@@ -71,7 +71,7 @@ pub struct Client {
     unseen: Mutex<BTreeSet<String>>,
 }
 
-/// A service that is opened anew when its credentials expire.
+/// A service that is opened again when its credentials expire.
 struct Slot {
     api: Api,
     region: String,

@@ -105,7 +105,7 @@ pub enum SageMakerError {
     /// The source cannot be packed.
     #[error("source-dir: {0}")]
     Source(std::io::Error),
-    /// The job goes on, and its lines or its state cannot be followed.
+    /// The job continues, and its lines or its state cannot be followed.
     #[error(
         "{source}; job {name} continues, and `stokehold job logs -f {name} --on sagemaker --region {region}` follows it again"
     )]

@@ -22,7 +22,7 @@ pub enum News<'a> {
 /// it was last.
 ///
 /// # Errors
-/// [`SageMakerError::NoSuchJob`]: there is none, or it vanished. [`SageMakerError::Follow`]: the job goes on, and cannot be
+/// [`SageMakerError::NoSuchJob`]: there is none, or it vanished. [`SageMakerError::Follow`]: the job continues, and cannot be
 /// followed, such as by expired credentials.
 pub fn follow(
     client: &Client,

@@ -8,7 +8,7 @@
 //!                                                                  follow: states and lines to the end
 //! ```
 //!
-//! [`Plan`] is the translation, a pure function that reads no file and asks nobody. [`CreateTrainingJob`] is data:
+//! [`Plan`] is the translation, a pure function that reads no file and asks no one. [`CreateTrainingJob`] is data:
 //! serde writes it as SageMaker's API reads it. [`CreateTrainingJob::check`] finds what SageMaker would refuse, and
 //! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
 //! buckets are opened with; this crate adds the types, the retries and what an answer means.

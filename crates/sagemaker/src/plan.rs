@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// Translates a job. `name` is its name there, `region` where it runs. Reads no file and asks nobody.
+    /// Translates a job. `name` is its name there, `region` where it runs. Reads no file and asks no one.
     ///
     /// # Errors
     /// The file lacks what SageMaker wants, or has something that SageMaker has no counterpart of, and that matters.

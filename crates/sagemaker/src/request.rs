@@ -184,7 +184,7 @@ pub enum RecordWrapper {
     RecordIo,
 }
 
-/// Objects are shuffled anew in each epoch.
+/// Objects are shuffled again in each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ShuffleConfig {

@@ -49,7 +49,7 @@ const ONLY_BANDWIDTH: Network = Network {
     bytes_per_second: 1.0,
 };
 
-/// How often [`Network::fit`] chooses the algorithms anew.
+/// How often [`Network::fit`] chooses the algorithms again.
 const ROUNDS: usize = 8;
 
 impl Network {
@@ -101,7 +101,7 @@ impl Network {
     /// machine of its own. The short one tells the latency, and the long one the bytes per second; so that should have as many
     /// bytes as gradients are reduced together. Each sum counts as the algorithm that is the fastest for it.
     ///
-    /// What a sum costs beside the transfer, such as adding the numbers, counts as a slower link.
+    /// What a sum costs next to the transfer, such as adding the numbers, counts as a slower link.
     ///
     /// # Errors
     /// [`ScaleError::Range`] if there are fewer than two ranks, or no link takes these times.

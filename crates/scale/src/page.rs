@@ -8,7 +8,7 @@ use stokehold_page::words::{duration, share};
 
 use crate::{Cause, Prediction, Size, losses, table};
 
-/// The published efficiency that a prediction stands beside: (GPUs, efficiency), from a customer of SageMaker's library
+/// The published efficiency that a prediction stands next to: (GPUs, efficiency), from a customer of SageMaker's library
 /// for data parallelism, 8 machines of 8 GPUs.
 pub const PUBLISHED: (u64, f64) = (64, 0.93);
 

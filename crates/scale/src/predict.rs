@@ -210,7 +210,7 @@ pub struct Prediction {
 ///
 /// # Errors
 /// [`ScaleError::Range`] for a number of the run or the cluster that is out of its range; [`ScaleError::Missing`] where
-/// storage has a limit and nobody knows the bytes of an image.
+/// storage has a limit and no one knows the bytes of an image.
 pub fn predict(run: &Run, cluster: &Cluster) -> Result<Prediction, ScaleError> {
     run.check()?;
     cluster.check()?;

@@ -43,13 +43,13 @@ pub struct Run {
     pub between_seconds: f64,
     /// Numbers in the gradients of a step.
     pub parameters: u64,
-    /// Whether gradients are reduced while the backward pass goes on.
+    /// Whether gradients are reduced while the backward pass continues.
     pub overlap: bool,
     /// Images per second that a rank's loader makes; `None` for one that is never waited for.
     pub loader_rate: Option<f64>,
     /// The most batches that a loader has in work or ready, at least 1.
     pub prefetch: usize,
-    /// Bytes of an image in storage; `None` if nobody knows.
+    /// Bytes of an image in storage; `None` if no one knows.
     pub image_bytes: Option<f64>,
     /// Checkpoints.
     pub checkpoints: Option<Checkpoints>,
@@ -97,7 +97,7 @@ pub struct Settings {
     pub loader_rate: Option<f64>,
     /// Bytes of an image in storage.
     pub image_bytes: Option<f64>,
-    /// Whether gradients are reduced while the backward pass goes on; `None` for no in runs of `stokehold train`, which
+    /// Whether gradients are reduced while the backward pass continues; `None` for no in runs of `stokehold train`, which
     /// reduces after it, and yes in others, as PyTorch's `DistributedDataParallel` does.
     pub overlap: Option<bool>,
 }
@@ -376,7 +376,7 @@ struct Step {
 }
 
 impl Measured {
-    /// Adds what a rank did, which is `alone` if it reduces with nobody: then reduce is the update of its weights. Each
+    /// Adds what a rank did, which is `alone` if it reduces with no one: then reduce is the update of its weights. Each
     /// `short`-th step has a smaller batch.
     fn add(&mut self, node: &Node, alone: bool, short: Option<u64>) -> Result<(), String> {
         for span in node.spans_of(span::READ) {

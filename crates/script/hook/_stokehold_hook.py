@@ -125,7 +125,7 @@ class Hook:
         #: The iteration whose batch the program has.
         self.open = None
         self.device = None
-        #: Why there are no fast images; None where they are, and where nobody has asked for them.
+        #: Why there are no fast images; None where they are, and where no one has asked for them.
         self.no_fast = None
         #: The process whose loader this one works for, if it is a worker.
         self.owner = None
@@ -570,7 +570,7 @@ class Iteration:
                 open_one.steps_before = hook.optimizer_steps
         self.close(now, spent)
         if self.expected and self.batches == self.expected:
-            # Either the end, or an iterator that begins anew by itself.
+            # Either the end, or an iterator that begins again by itself.
             self.end(now)
             self.__init__(self.facts, now)
             self.facts.going.append(self)

@@ -35,7 +35,7 @@ pub struct Process {
     pub unpinned_transfers: u64,
     /// The number of copies to the device of batches of images as numbers of 32 bits.
     pub float_transfers: u64,
-    /// Why it has no fast images to try; `None` where it has, and where nobody asked.
+    /// Why it has no fast images to try; `None` where it has, and where no one asked.
     pub fast_images_refused: Option<String>,
     /// The loaders that it has iterated over.
     pub loaders: Vec<LoaderFacts>,
@@ -51,7 +51,7 @@ pub struct Process {
 pub struct LoaderFacts {
     /// Its place among the loaders of its process.
     pub number: u64,
-    /// Loaders of one kind that are counted here, each of which a script made anew.
+    /// Loaders of one kind that are counted here, each of which a script made again.
     pub loaders: u64,
     /// Worker processes.
     pub num_workers: u64,
@@ -73,7 +73,7 @@ pub struct LoaderFacts {
     pub root: Option<String>,
     /// Whether Stokehold made its batches.
     pub swapped: bool,
-    /// Why Stokehold cannot make its batches; `None` where it can, or nobody asked.
+    /// Why Stokehold cannot make its batches; `None` where it can, or no one asked.
     pub swap_refused: Option<String>,
     /// Its transform as a pipeline of Stokehold's, if that was asked for and is possible.
     pub pipeline: Option<Value>,

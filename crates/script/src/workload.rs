@@ -365,7 +365,7 @@ fn time(times: &Times) -> f64 {
 mod tests {
     use super::*;
 
-    /// One worker that reads for 20 ms and computes for 5, beside steps of 10 ms, 4 images a batch.
+    /// One worker that reads for 20 ms and computes for 5, next to steps of 10 ms, 4 images a batch.
     pub(crate) fn script() -> Script {
         let train = Times {
             iterations: 2,
@@ -555,7 +555,7 @@ mod tests {
         let workload = script.workload(8, None);
         assert!(close(workload.seconds_per_epoch, 60.0 * 2.7 / 120.0 + 0.15));
         assert_eq!(workload.script.unwrap().restarts, 0);
-        // A loader that is made anew for every epoch has no workers to keep.
+        // A loader that is made again for every epoch has no workers to keep.
         script.loader.persistent_workers = false;
         script.loader.loaders = 2;
         assert_eq!(script.workload(8, None).script.unwrap().restarts, 0);

@@ -34,7 +34,7 @@ const STRAY: [&str; 5] = [
     "System Volume Information",
 ];
 
-/// Files that programs leave, and that nobody misses.
+/// Files that programs leave, and that no one misses.
 const LEFT_BY_PROGRAMS: [&str; 2] = ["Thumbs.db", "desktop.ini"];
 
 /// How many things are named.
@@ -130,7 +130,7 @@ pub(crate) fn is_suffix(text: &str) -> bool {
 pub struct Besides {
     /// Files in class folders that are no images by their names.
     files: Kinds,
-    /// Images beside the class folders, which are in no class.
+    /// Images next to the class folders, which are in no class.
     loose: Kinds,
     /// Images whose names begin with `._`: what macOS keeps of a file where a file system cannot.
     of_macos: Option<Seen>,
@@ -160,7 +160,7 @@ impl Besides {
         }
     }
 
-    /// Adds the images that lie beside the class folders.
+    /// Adds the images that lie next to the class folders.
     pub(crate) fn add_loose(&mut self, images: &[OsString]) {
         for name in images {
             self.loose.merge(String::new(), 1, name.into());

@@ -102,7 +102,7 @@ impl Dataset {
         })
     }
 
-    /// The images of a split beside train and val, such as `test`: `dir/test/`, or what stands for it where images have masks. Classes of
+    /// The images of a split next to train and val, such as `test`: `dir/test/`, or what stands for it where images have masks. Classes of
     /// class folders are numbered by themselves.
     ///
     /// # Errors

@@ -84,7 +84,7 @@ pub enum StorageError {
         images: usize,
         /// The name of one of them.
         example: String,
-        /// What lies beside them, and the way from there, where that is known.
+        /// What lies next to them, and the way from there, where that is known.
         known: Option<String>,
     },
     /// Shards of a folder that had images and no class folders.
@@ -335,7 +335,7 @@ pub enum StorageError {
         /// What the implementation of buckets says, with the URI at its beginning.
         error: Box<dyn Fault + Send + Sync>,
     },
-    /// The data set lies in a bucket, and nobody has called [`open_buckets_with`](crate::open_buckets_with).
+    /// The data set lies in a bucket, and no one has called [`open_buckets_with`](crate::open_buckets_with).
     #[error(
         "{uri}: this program was built without buckets; build one that calls `stokehold_objects::register`"
     )]

@@ -363,7 +363,7 @@ fn walk(
 }
 
 fn no_classes(path: PathBuf, listing: &Listing) -> StorageError {
-    // Labels may lie beside the folder, too: train.csv beside train/.
+    // Labels may lie next to the folder, too: train.csv next to train/.
     let known = described(&path).or_else(|| described_table(path.parent()?));
     match listing.images.first() {
         Some(first) => StorageError::Flat {

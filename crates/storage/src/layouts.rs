@@ -21,7 +21,7 @@ const TABLE_BYTES: u64 = 1 << 16;
 const TAR_ENTRIES: usize = 100_000;
 /// How many columns are named.
 const COLUMNS: usize = 8;
-/// What a way writes, beside whatever is there.
+/// What a way writes, in addition to whatever is there.
 const TO: &str = "classes";
 
 /// Names of splits other than train and val, in small letters, and what each is read as.
@@ -213,7 +213,7 @@ pub(crate) fn splits(path: &Path) -> Option<String> {
     links(path, &all)
 }
 
-/// Folders beside `train/` that are validation images by their names, where there is no `val/`.
+/// Folders next to `train/` that are validation images by their names, where there is no `val/`.
 pub(crate) fn other_val(path: &Path) -> Option<String> {
     let (folders, _) = Here(path).names("");
     let is_val = |name: &&String| SPLITS.contains(&(name.to_lowercase().as_str(), "val"));
@@ -397,7 +397,7 @@ impl TarContents {
     }
 }
 
-/// A table of labels beside images, or beside their folder.
+/// A table of labels next to images, or next to their folder.
 fn table(look: &dyn Look, folders: &[String], names: &[String]) -> Option<String> {
     let is_table = |name: &&String| [".csv", ".tsv", ".jsonl"].iter().any(|suffix| ends(name, suffix));
     // Kaggle's submissions and tests have no labels.

@@ -327,7 +327,7 @@ fn both_or_none(images: PathBuf, masks: PathBuf) -> Result<Option<Place>, Storag
 
 fn camvid(dir: &Path) -> Result<Option<Pairs>, StorageError> {
     let (train, masks) = (dir.join("train"), dir.join("trainannot"));
-    // Class folders in train/ are a data set of classes, whatever lies beside it.
+    // Class folders in train/ are a data set of classes, whatever lies next to it.
     if !train.is_dir() || !masks.is_dir() || list(&train)?.images.is_empty() {
         return Ok(None);
     }
@@ -456,7 +456,7 @@ fn refuse_without_table(dir: &Path) -> Result<(), StorageError> {
         .iter()
         .map(|name| name.to_string_lossy())
         .collect();
-    // All folders, each image's with its masks': a class may be called so beside others.
+    // All folders, each image's with its masks': a class may be called so next to others.
     let found: Vec<(&str, &str)> = names
         .iter()
         .flat_map(|images| names.iter().map(move |masks| (&**images, &**masks)))

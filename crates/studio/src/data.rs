@@ -7,7 +7,7 @@
 //! # What bounds the work
 //! | what | bound |
 //! |---|---|
-//! | data sets that are kept open | 2; a page lists them anew after a minute |
+//! | data sets that are kept open | 2; a page lists them again after a minute |
 //! | samples of an answer | 100 |
 //! | images that are decoded for pictures and draws | 2 at a time, of at most 2^25 pixels |
 //! | examinations, which decode every file | 1 at a time, on half of the cores; the last 4 reports are kept |
@@ -150,7 +150,7 @@ impl Data {
         })
     }
 
-    /// A turn to decode. It is for the work itself, which goes on when whoever asked is gone.
+    /// A turn to decode. It is for the work itself, which continues when whoever asked is gone.
     ///
     /// # Errors
     /// Never, as long as the studio runs.
@@ -258,7 +258,7 @@ impl Data {
         Ok(set)
     }
 
-    /// Forgets a data set that was listed some time ago, so that the next look lists it anew. Pages ask for that once, so that
+    /// Forgets a data set that was listed some time ago, so that the next look lists it again. Pages ask for that once, so that
     /// the numbers of their samples stay.
     fn refresh(&self, key: &str) {
         lock(&self.open).retain(|one| one.key != key || one.opened.elapsed() < FRESH);
@@ -559,7 +559,7 @@ fn small(bytes: &SampleBytes, side: u16) -> Result<Vec<u8>, String> {
     unless_it_panics(|| thumbnail(input(bytes), side, true))
 }
 
-/// What a decoder makes of bytes that nobody has checked.
+/// What a decoder makes of bytes that no one has checked.
 ///
 /// # Errors
 /// Its error, or that it has panicked.

@@ -1,7 +1,7 @@
 //! A row of everything that is in the folders.
 //!
 //! One thread goes through the folders. It reads a thing again if the sizes or times of its files have changed, or if it was running.
-//! It rests between two rounds for twenty times as long as the last one took, two to fifteen seconds, and sleeps while nobody looks.
+//! It rests between two rounds for twenty times as long as the last one took, two to fifteen seconds, and sleeps while no one looks.
 //! A snapshot of the rows never changes; whoever has it is not disturbed by the next round.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(15);
 /// The rest is so many times as long as a round.
 const SHARE: u32 = 20;
-/// It sleeps if nobody has looked for so long.
+/// It sleeps if no one has looked for so long.
 const ASLEEP: Duration = Duration::from_secs(30);
 /// During the first round, what is known already is shown so often.
 const PARTS: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ pub struct Snapshot {
     pub rows: Vec<Arc<Row>>,
     /// Another one for every change.
     pub version: u64,
-    /// Whether the first round still goes on.
+    /// Whether the first round still continues.
     pub is_reading: bool,
     /// What could not be read at all.
     pub troubles: Vec<String>,

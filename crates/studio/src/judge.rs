@@ -1,7 +1,7 @@
 //! What a recording means: figures of the moment, verdict, rules, advice and heat map, by the libraries that make the report.
 //!
 //! Reading a recording takes memory and time, so the server reads one at a time for this, and the last answers are kept. A run that
-//! goes on is judged on its last ten minutes, as the rules that watch it do.
+//! continues is judged on its last ten minutes, as the rules that watch it do.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +18,11 @@ use stokehold_profile::{About, ProfileError, Recording};
 use crate::places::Found;
 use crate::text;
 
-/// How much of a run that goes on is judged, seconds.
+/// How much of a run that continues is judged, seconds.
 const WINDOW: f64 = 600.0;
 /// How much is read for the figures of the moment, seconds.
 const MOMENT: f64 = 30.0;
-/// A judgement of a run that goes on is kept so long, and its figures.
+/// A judgement of a run that continues is kept so long, and its figures.
 const FRESH: Duration = Duration::from_secs(3);
 const FRESH_FIGURES: Duration = Duration::from_millis(1500);
 /// Judgements that are kept.
@@ -71,7 +71,7 @@ impl Judge {
         Ok(value)
     }
 
-    /// The figures of the moment, of a run that goes on.
+    /// The figures of the moment, of a run that continues.
     pub fn figures(&self, key: &str, found: &Found<'_>) -> Arc<Value> {
         if let Some(value) = known(&self.figures, key, None, FRESH_FIGURES) {
             return value;

@@ -25,8 +25,8 @@
 //! # How changes travel
 //! A page has one event stream (server-sent events) for what it shows. Twice a second the stream looks whether the files of that one
 //! thing have grown, reads the new part, and sends it. Every event has an id that says how far the reader is: `curves` by number of
-//! points, `log` by its byte. A browser whose connection broke sends the last id, and goes on there. If that is too
-//! long ago, or the file is another one, it gets the curves anew. Several runs in one picture have one stream.
+//! points, `log` by its byte. A browser whose connection broke sends the last id, and continues there. If that is too
+//! long ago, or the file is another one, it gets the curves again. Several runs in one picture have one stream.
 //!
 //! The next look begins when the last event is written. So a slow reader gets fewer and newer events, and nothing waits for it: no
 //! queue grows. Several streams of the same run share one reader of its metrics.

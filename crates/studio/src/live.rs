@@ -2,7 +2,7 @@
 //!
 //! All streams of a run share one [`Live`], which reads each new line of its metrics once. A reader's place is the number of points that
 //! it has, of which beginning of the file. From there on it gets the points as they came, if they are still kept, or else all curves
-//! anew. A beginning has a number that nothing else has in this studio, and hardly in another one; so what a reader knows of one is
+//! again. A beginning has a number that nothing else has in this studio, and hardly in another one; so what a reader knows of one is
 //! never continued with another's. The last few [`Live`]s stay for readers whose connection broke.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(5);
 /// The most points of a curve that are sent at once.
 const SENT: usize = 2000;
-/// Curves that are kept when nobody looks at them any more.
+/// Curves that are kept when no one looks at them any more.
 const KEPT: usize = 4;
 
 /// The curves of all runs that somebody looks at.
@@ -80,7 +80,7 @@ pub struct At {
 }
 
 impl Lives {
-    /// That of a run, which is made if nobody has looked.
+    /// That of a run, which is made if no one has looked.
     pub fn of(&self, key: &str, folder: PathBuf) -> Arc<Live> {
         let Known { all, kept } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(key).and_then(Weak::upgrade);
@@ -121,7 +121,7 @@ impl Live {
             begun: state.begun,
             count: state.count,
         };
-        // Of no points, nobody needs to hear.
+        // Of no points, no one needs to hear.
         if at == now || (at.count, now.count) == (0, 0) {
             return (now, None);
         }
@@ -141,7 +141,7 @@ impl State {
             return;
         }
         let now = unix_now();
-        // When steps ended that had ended before a look after which nobody looked for a while; what comes later has just come.
+        // When steps ended that had ended before a look after which no one looked for a while; what comes later has just come.
         let is_late = self.looked.is_none_or(|looked| looked.elapsed() > LATE);
         let times = match is_late.then_some(()) {
             Some(()) => Recording::open(&self.folder)
@@ -306,7 +306,7 @@ mod tests {
         assert!(live.since(foreign).1.unwrap()["all"].is_array());
         let beyond = At { count: 99, ..at };
         assert!(live.since(beyond).1.unwrap()["all"].is_array());
-        // Written anew, by a run that goes on from a checkpoint.
+        // Written again, by a run that continues from a checkpoint.
         std::fs::write(dir.path().join("metrics.jsonl"), line(1)).unwrap();
         fresh(&live);
         let (again, all) = live.since(next);
@@ -345,14 +345,14 @@ mod tests {
         let path = dir.path().join("metrics.jsonl");
         let lives = Lives::default();
         let of = |key: &str| lives.of(key, dir.path().to_owned());
-        // Nothing is there: nobody hears of it, neither the first nor those who come back.
+        // Nothing is there: no one hears of it, neither the first nor those who come back.
         let (empty, news) = of("a").since(At::default());
         assert_eq!((empty.count, news), (0, None));
         std::fs::write(&path, line(1)).unwrap();
         fresh(&of("a"));
         let (at, all) = of("a").since(empty);
         assert!(all.unwrap()["all"].is_array());
-        // Nobody looks for a while: another one is there, or the same one.
+        // No one looks for a while: another one is there, or the same one.
         assert_eq!(of("a").since(at), (at, None));
         (0..KEPT).for_each(|number| drop(of(&number.to_string())));
         std::fs::write(&path, line(7) + &line(8)).unwrap();

@@ -1,6 +1,6 @@
 //! Logs: followed as they grow, read from any place, and searched.
 //!
-//! Positions are bytes of the file, so that a page can go on where it was, in any process.
+//! Positions are bytes of the file, so that a page can continue where it was, in any process.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -47,7 +47,7 @@ pub struct Part {
     pub length: u64,
     /// The lines.
     pub lines: Vec<Shown>,
-    /// What follows the last whole line up to the file's end, if anything does: a line that goes on, or the last one of a program that
+    /// What follows the last whole line up to the file's end, if anything does: a line that continues, or the last one of a program that
     /// ended without a line end. The next part has it again.
     pub tail: Option<Shown>,
 }
@@ -82,7 +82,7 @@ pub fn before(path: &Path, end: u64) -> io::Result<Part> {
 }
 
 /// The lines that have a text in them, in any case, from a byte on. Where it found enough or has searched enough, `to` says where to
-/// go on. What stands before a line, its time and its host, is not searched.
+/// continue. What stands before a line, its time and its host, is not searched.
 ///
 /// # Errors
 /// The system's.
@@ -97,7 +97,7 @@ pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
     while searched < SEARCHED && all.lines.len() < HITS {
         let part = read(path, all.to, 4 * PART, Some(&words))?;
         all.length = part.length;
-        // It may have been written anew, and is searched from its beginning then.
+        // It may have been written again, and is searched from its beginning then.
         all.from = all.from.min(part.from);
         searched += part.to - part.from;
         for line in part.lines {
@@ -120,7 +120,7 @@ pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
 
 fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Part> {
     let (file, length) = open(path)?;
-    // A log that was written anew is read from its beginning.
+    // A log that was written again is read from its beginning.
     let from = if from > length { 0 } else { from };
     Ok(part_of(&take(&file, from, most)?, from, length, words))
 }
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((second.to, second.lines[1].host.as_str()), (second.length, ""));
         let end = from(&path, second.to).unwrap();
         assert!(end.lines.is_empty() && end.tail.is_none());
-        // Written anew.
+        // Written again.
         std::fs::write(&path, "x\n").unwrap();
         assert_eq!(texts(&from(&path, second.to).unwrap()), ["x"]);
     }
@@ -312,7 +312,7 @@ mod tests {
         assert!(search(&path, 0, "algo").unwrap().lines.is_empty());
         let found = search(&path, 0, "TWO").unwrap();
         assert_eq!((texts(&found), found.to), (vec!["two"], found.length));
-        // From beyond the end of a log that was written anew.
+        // From beyond the end of a log that was written again.
         let anew = search(&path, 1 << 40, "one").unwrap();
         assert_eq!((texts(&anew), anew.from), (vec!["one 17"], 0));
         std::fs::write(&path, "").unwrap();

@@ -1,6 +1,6 @@
 //! This machine over the last minutes, as `stokehold top` samples it.
 //!
-//! A sampler begins when somebody first looks, and goes on until the studio ends, so that there is history at the next look. It writes
+//! A sampler begins when somebody first looks, and continues until the studio ends, so that there is history at the next look. It writes
 //! into a temporary folder, of at most 64 MB, which is removed at the end.
 
 use std::path::Path;

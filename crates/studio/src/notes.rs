@@ -177,7 +177,7 @@ mod tests {
             (Notes::of(dir.path()), hebrew.note.as_str()),
             (hebrew.clone(), "\u{200f}b\u{2028}c\u{fffd}")
         );
-        // What a newer version has written stays, and what nobody understands.
+        // What a newer version has written stays, and what no one understands.
         let file = dir.path().join(FILE);
         fs::write(&file, "{\"tags\":[\"a\"],\"stars\":5}").unwrap();
         assert!(Notes::default().replace(None, dir.path()).unwrap());

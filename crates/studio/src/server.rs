@@ -208,7 +208,7 @@ impl Studio {
         let served = runtime.block_on(accept(self.listener, CONNECTIONS, stop, serve));
         index.end();
         here.end();
-        // Nobody waits for files that are being read, nor for streams.
+        // No one waits for files that are being read, nor for streams.
         runtime.shutdown_background();
         served.map_err(failed("cannot serve"))
     }

@@ -1,4 +1,4 @@
-//! A study for its page: its trials, what was best, and which parameters matter. And how it goes on with more jobs.
+//! A study for its page: its trials, what was best, and which parameters matter. And how it continues with more jobs.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -114,7 +114,7 @@ pub fn page(history: &History, importance: Option<Vec<(String, f64)>>) -> Value 
     })
 }
 
-/// Why the trials of a study cannot go on from here; `None` if they can.
+/// Why the trials of a study cannot continue from here; `None` if they can.
 pub fn elsewhere(found: &Found<'_>) -> Option<&'static str> {
     let has = |name: &str| found.file(name).is_some();
     match () {
@@ -131,7 +131,7 @@ pub fn elsewhere(found: &Found<'_>) -> Option<&'static str> {
     }
 }
 
-/// Starts a process that goes on with a study up to so many jobs, and outlives the studio. `None` if it has ended already, because
+/// Starts a process that continues with a study up to so many jobs, and outlives the studio. `None` if it has ended already, because
 /// nothing was left to do.
 ///
 /// # Errors

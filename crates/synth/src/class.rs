@@ -76,7 +76,7 @@ const SURFACES: [(&str, Pattern); 10] = [
     }),
 ];
 
-/// What a surface's pattern depends on beside the place.
+/// What a surface's pattern depends on next to the place.
 pub(super) struct Surface<'a> {
     /// Repetitions of the pattern per unit of length.
     pub frequency: f32,

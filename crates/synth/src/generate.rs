@@ -12,7 +12,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::{SynthError, class, scene};
 
-/// Goes up whenever the same options give other files, so that a kept data set is made anew.
+/// Goes up whenever the same options give other files, so that a kept data set is made again.
 const VERSION: u32 = 1;
 
 const QUALITY: u8 = 90;
@@ -74,19 +74,19 @@ impl SynthOptions {
 
 /// Writes a data set of generated JPEGs to `dir`, as `train/<class>/` and `val/<class>/`.
 ///
-/// `dir` must not exist, or be empty. The files are written to a folder beside it, which is renamed at the
+/// `dir` must not exist, or be empty. The files are written to a folder next to it, which is renamed at the
 /// end, so `dir` is never incomplete. `progress` is called on the calling thread with the numbers of finished
 /// images and of all images.
 ///
 /// # Errors
-/// An option out of range; something in `dir`; a file that cannot be written. The folder beside is removed then.
+/// An option out of range; something in `dir`; a file that cannot be written. The folder next to is removed then.
 pub fn generate(
     dir: impl AsRef<Path>,
     options: &SynthOptions,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(), SynthError> {
     options.check()?;
-    // An empty folder may be given as ".", whose own name is needed to write beside it.
+    // An empty folder may be given as ".", whose own name is needed to write next to it.
     let dir = &dir
         .as_ref()
         .canonicalize()

@@ -456,7 +456,7 @@ mod tests {
             "{warnings:?}"
         );
         assert!(!folder.join(".writing-epoch-0002-step-00000020").exists());
-        // The run goes on and comes to the broken one's name again.
+        // The run continues and comes to the broken one's name again.
         let again = checkpoints
             .save(&model, &optimizer, None, &progress(1, 10))
             .unwrap();

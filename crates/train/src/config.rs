@@ -104,7 +104,7 @@ pub struct TrainConfig {
     pub bad_image_limit: usize,
     /// Servers that make the training batches.
     pub servers: Vec<Address>,
-    /// Loader threads. Beside servers a number of threads makes training batches, too, and `auto` stands for none.
+    /// Loader threads. Next to servers a number of threads makes training batches, too, and `auto` stands for none.
     pub workers: Workers,
     /// Where JPEGs are kept packed for the next epochs.
     pub cache: Option<CachePlace>,
@@ -329,7 +329,7 @@ impl TrainConfig {
         }
     }
 
-    /// What keeps a run of this configuration from going on with `now`, a phrase for each field. More epochs do not: the run
+    /// What keeps a run of this configuration from continuing with `now`, a phrase for each field. More epochs do not: the run
     /// is longer, and its schedule is that of the longer run from there on.
     pub(crate) fn changes(&self, now: &TrainConfig) -> Result<Vec<String>, serde_json::Error> {
         let phrase = |(field, values): Difference| match values {

@@ -23,7 +23,7 @@ use crate::optim::{Optimizer, OptimizerConfig};
 /// How often to check whether the workers are done.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Steps beside a loader and alone.
+/// Steps next to a loader and alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Disturbance {
     /// The device that computed.
@@ -32,7 +32,7 @@ pub struct Disturbance {
     pub beside: Vec<f64>,
     /// Seconds of the same steps alone.
     pub alone: Vec<f64>,
-    /// Median over the pairs of beside / alone: 1 is no slowdown.
+    /// Median over the pairs of next to / alone: 1 is no slowdown.
     pub slowdown: f64,
     /// The smallest and the largest ratio.
     pub spread: [f64; 2],

@@ -1,4 +1,4 @@
-//! An exponential moving average of a model's weights, beside the model that trains, as torchvision's references
+//! An exponential moving average of a model's weights, next to the model that trains, as torchvision's references
 //! have it (`--model-ema` of `references/classification/train.py`).
 //!
 //! After the first step of an epoch and every so many steps after it, each weight and running statistic of the average

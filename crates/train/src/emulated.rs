@@ -133,7 +133,7 @@ pub struct Accelerator {
     pub name: &'static str,
     /// The precision of the training.
     pub precision: &'static str,
-    /// The CPU cores beside one accelerator in its usual machine.
+    /// The CPU cores next to one accelerator in its usual machine.
     pub cores: u32,
     /// Training images per second of one accelerator, by network.
     speeds: &'static [(Arch, f64)],

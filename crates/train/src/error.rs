@@ -53,13 +53,13 @@ pub enum TrainError {
     /// Weights could not be loaded or saved.
     #[error(transparent)]
     Weights(#[from] Box<WeightsError>),
-    /// The loader cannot go on.
+    /// The loader cannot continue.
     #[error(transparent)]
     Loader(#[from] LoaderError),
     /// No server of batches can be used.
     #[error("{0}")]
     Servers(Box<dyn Fault + Send + Sync>),
-    /// Servers were named, and nobody has called [`connect_servers_with`](crate::connect_servers_with).
+    /// Servers were named, and no one has called [`connect_servers_with`](crate::connect_servers_with).
     #[error(
         "{address}: this program takes no batches from servers; build one that calls `stokehold_train::connect_servers_with`"
     )]
@@ -67,7 +67,7 @@ pub enum TrainError {
         /// The first of the servers.
         address: Address,
     },
-    /// The validation set's loader cannot go on.
+    /// The validation set's loader cannot continue.
     #[error("validation: {0}; check all validation images")]
     Validation(LoaderError),
     /// A checkpoint could not be written or read.

@@ -145,11 +145,11 @@ impl Plan {
     }
 }
 
-/// The folder of a run that begins or goes on.
+/// The folder of a run that begins or continues.
 struct Beginning {
     folder: RunFolder,
     lock: Option<Lock>,
-    /// Of a run that goes on.
+    /// Of a run that continues.
     record: Option<RunRecord>,
     /// The error of a summary that cannot be read.
     damaged: Option<TrainError>,
@@ -177,7 +177,7 @@ pub fn resume(
     resume_on(&Ranks::alone(), config, dataset, observer, stop)
 }
 
-/// As [`resume`], on several ranks, as [`fit_on`]. Their number may be another one than before: the run goes on with the
+/// As [`resume`], on several ranks, as [`fit_on`]. Their number may be another one than before: the run continues with the
 /// same images in the same batches. Its results are those of the first number where batch normalisation is synchronised
 /// or frozen, but for the rounding of sums; otherwise every part of a batch is normalised by itself, and the parts are others.
 ///
@@ -455,7 +455,7 @@ fn start(
     training.finish(trainer, sampler, (own, others))
 }
 
-/// The learner and the progress with which a run begins or goes on. Rank 0 has them, and sends them to the others; the number is
+/// The learner and the progress with which a run begins or continues. Rank 0 has them, and sends them to the others; the number is
 /// the classes of the weights that the configuration names, if the last layer had to be replaced.
 fn begin(
     config: &TrainConfig,
@@ -509,7 +509,7 @@ fn create(folder: &RunFolder) -> Result<Lock, TrainError> {
     Ok(lock)
 }
 
-/// Says which checkpoint the run goes on from, and which ones it cannot.
+/// Says which checkpoint the run continues from, and which ones it cannot.
 fn announce(latest: &Latest, resuming: bool, observer: &mut dyn Observer) {
     for warning in latest.warnings() {
         observer.event(Event::Warning(warning));

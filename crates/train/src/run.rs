@@ -438,7 +438,7 @@ pub(crate) struct MetricsLog {
 
 impl MetricsLog {
     /// Opens the log of a run that stands at `progress`, and removes later lines. Lines that cannot be read
-    /// are removed too, because a checkpoint is worth more than they are; then the old file is kept beside
+    /// are removed too, because a checkpoint is worth more than they are; then the old file is kept next to
     /// the new one, and the returned sentence says so.
     pub(crate) fn open(path: PathBuf, progress: &Progress) -> Result<(Self, Option<String>), TrainError> {
         let failed = |source| TrainError::Io {

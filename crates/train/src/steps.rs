@@ -65,7 +65,7 @@ pub struct StepTotals {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
     /// For each step the seconds without a batch, and those from then to its end, to the microsecond: one after the other
-    /// they make up `seconds`. Those of the first [`TIMES`](Self::TIMES) steps; empty where nobody took them.
+    /// they make up `seconds`. Those of the first [`TIMES`](Self::TIMES) steps; empty where no one took them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<[f64; 2]>,
 }

@@ -63,7 +63,7 @@ pub fn load_weights<M: Module>(model: M, path: &Path) -> Result<(M, Loaded), Wei
 pub(crate) struct WeightsFile {
     path: PathBuf,
     arrays: BTreeMap<String, TensorData>,
-    /// The texts beside the arrays; none in a `.pth` file.
+    /// The texts next to the arrays; none in a `.pth` file.
     pub metadata: BTreeMap<String, String>,
 }
 

@@ -138,13 +138,13 @@ fn unequal(error: serde_json::Error) -> RanksError {
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Beside other temporary files; `TMPDIR` says where.
+    /// Next to other temporary files; `TMPDIR` says where.
     pub(crate) fn new() -> Result<Self, TrainError> {
         let mut number = 0;
         let path = loop {
             let name = format!("stokehold-ranks-{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
-            // What ranks send each other is nobody else's.
+            // What ranks send each other is no one else's.
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => break path,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,

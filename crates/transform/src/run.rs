@@ -49,12 +49,12 @@ pub struct Options {
     pub max_payload: Option<u64>,
     /// Images per batch, at least 1.
     pub batch_size: usize,
-    /// Which parts this worker computes; `None` for any that nobody has.
+    /// Which parts this worker computes; `None` for any that no one has.
     pub share: Option<Share>,
 }
 
 impl Options {
-    /// What has to be equal for a transform to go on.
+    /// What has to be equal for a transform to continue.
     fn describe(&self, inputs: &Inputs) -> [(String, Value); 7] {
         [
             ("format_version", json!(FORMAT_VERSION)),
@@ -101,7 +101,7 @@ pub enum End {
 ///
 /// # Errors
 /// The work folder is of another transform; the model, a bucket or the file system fails. What is done stays, and the
-/// same call goes on with it.
+/// same call continues with it.
 pub fn transform(
     inputs: &Inputs,
     model: &mut dyn Model,
@@ -469,7 +469,7 @@ fn take(
     Ok(())
 }
 
-/// A prediction in its record: a key of an object, or beside anything else.
+/// A prediction in its record: a key of an object, or next to anything else.
 fn joined(record: Value, prediction: Value) -> Value {
     match record {
         Value::Object(mut record) => {

@@ -275,7 +275,7 @@ impl Drop for Process {
     }
 }
 
-/// Writes batches until there are no more, or nobody reads them.
+/// Writes batches until there are no more, or no one reads them.
 fn send(batches: &Receiver<FedBatch>, mut input: ChildStdin) {
     for batch in batches {
         // The executors of the CPU make batches in main memory.

@@ -166,7 +166,7 @@ impl Work {
             })
     }
 
-    /// Takes the next part that nobody has.
+    /// Takes the next part that no one has.
     pub fn claim(&mut self) -> Result<Claimed, TransformError> {
         if self.complete()?.is_some() {
             return Ok(Claimed::Done);

@@ -1,7 +1,7 @@
 //! Tuning in a loop of one's own: `cargo run --release -p stokehold-tune --example ask_tell [FOLDER]`.
 //!
 //! The training is a formula here: a loss that falls from epoch to epoch, faster with a good learning rate. Interrupt it and start it again
-//! with the same folder, or start it twice at once: the study goes on.
+//! with the same folder, or start it twice at once: the study continues.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -38,7 +38,7 @@ pub enum TuneError {
     Account {
         /// Why.
         source: SageMakerError,
-        /// How many jobs go on.
+        /// How many jobs continue.
         going: usize,
     },
     /// A channel cannot be prepared.
@@ -94,7 +94,7 @@ impl TuneError {
     }
 }
 
-/// The advice to go on from the lines before a damaged one; the first line is the study itself.
+/// The advice to continue from the lines before a damaged one; the first line is the study itself.
 fn lines_before(path: &Path, line: usize) -> String {
     match line - 1 {
         0 => String::new(),

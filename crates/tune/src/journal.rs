@@ -10,11 +10,11 @@
 //! caller. So a crash can damage the line that was being written and none before it:
 //!
 //! - A killed process or a power cut leaves bytes without a newline behind them; after a power cut they may
-//!   be NULs, where the file's new length reached the disk and its content did not. Nobody was told of them.
+//!   be NULs, where the file's new length reached the disk and its content did not. No one was told of them.
 //!   The next writer removes them.
 //! - The blocks of one line may reach the disk in any order. So a power cut can leave a last line that has its
 //!   newline and not all of its content. A damaged disk or a mistake of an editor looks the same, and then a
-//!   caller may have been told of the line. The next writer moves it into a file beside the journal.
+//!   caller may have been told of the line. The next writer moves it into a file next to the journal.
 //! - A line that does not fit its checksum and has anything after it was on the disk once. The file is damaged.
 //!   That is an error, and nothing is changed.
 //! - A line that fits its checksum is what a writer wrote. If it cannot be understood, the writer was a newer

@@ -226,7 +226,7 @@ impl Plan {
 
     /// The job of a trial: `{NAME}` in hyperparameters and variables is replaced by the value of the
     /// parameter NAME. Parameters without such a placeholder become hyperparameters. Its checkpoints go to a
-    /// folder of the job's name at the study's place, so that no trial goes on from another's.
+    /// folder of the job's name at the study's place, so that no trial continues from another's.
     pub fn job_of(&self, name: &str, values: &Values) -> Job {
         let mut job = self.job.clone();
         job.name = Some(name.to_owned());

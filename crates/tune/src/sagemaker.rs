@@ -14,14 +14,14 @@
 //! the study and asks the account in turns. The code is uploaded once, and all trials have the same.
 //!
 //! A job's name is kept before the job is asked for, and there is never a second job of a name. So a trial whose process
-//! died is found again, or is known not to be there: it is followed or created, and never runs twice. A trial that goes on
+//! died is found again, or is known not to be there: it is followed or created, and never runs twice. A trial that continues
 //! after it was stopped, at a rung, gets a further job with the same checkpoints, because SageMaker resumes none.
 //!
-//! When `stop` is set, nothing more is asked for, and the trials are given back: their jobs go on, and the next process
+//! When `stop` is set, nothing more is asked for, and the trials are given back: their jobs continue, and the next process
 //! follows them. When the study is over, jobs that still run are stopped.
 //!
 //! Throttling, failures of the service and silence are no failure of a trial: it is looked at again. What the account does
-//! not allow ends the run, and the jobs go on.
+//! not allow ends the run, and the jobs continue.
 //!
 //! The objective is one of the job's metrics, found in the lines that CloudWatch has; the n-th number is that of step n.
 //! After a job's end its lines are read until the last number is the one that SageMaker says, for some looks at most; they
@@ -151,7 +151,7 @@ pub fn run(
         kept.source = Some(upload(plan, &kept, account.options)?);
         kept.save(folder)?;
     }
-    // The jobs go on when this process dies.
+    // The jobs continue when this process dies.
     study.runs_elsewhere();
     let mut tuner = Tuner {
         study,
@@ -353,7 +353,7 @@ impl Tuner<'_> {
                 // It starts over.
                 (running.steps, running.last) = (0, None);
             }
-            // It goes on: at a rung it became one of the best, or somebody stopped it while nobody looked.
+            // It continues: at a rung it became one of the best, or somebody stopped it while no one looked.
             running
                 .names
                 .push(format!("{}-{number}", self.kept.first(trial.number)));
@@ -430,7 +430,7 @@ impl Tuner<'_> {
         let Some(running) = self.running.get_mut(&number) else {
             return Ok(());
         };
-        // With checkpoints a further job goes on counting where the earlier ones ended.
+        // With checkpoints a further job continues counting where the earlier ones ended.
         let last = running.names.len() - 1;
         let from = if self.plan.job.checkpoints.is_some() {
             running.read.min(last)
@@ -573,7 +573,7 @@ impl Tuner<'_> {
         Ok(())
     }
 
-    /// Stops the jobs of trials that were given back before the study was over, and that nobody follows.
+    /// Stops the jobs of trials that were given back before the study was over, and that no one follows.
     fn stop_left(&mut self) -> Result<(), TuneError> {
         let left: Vec<usize> = self.study.orphans()?.iter().map(|trial| trial.number).collect();
         for trial in left {

@@ -319,7 +319,7 @@ impl Space {
     /// The point of the given values, with the other coordinates taken from another point.
     ///
     /// # Errors
-    /// A value is out of its parameter's range, or its parameter is unknown or does not exist beside the
+    /// A value is out of its parameter's range, or its parameter is unknown or does not exist next to the
     /// others.
     pub(crate) fn complete(&self, values: &Values, mut point: Vec<f64>) -> Result<Vec<f64>, TuneError> {
         self.check_names(values)?;

@@ -31,7 +31,7 @@ pub struct Study {
     space: Space,
     worker: Worker,
     place: Option<Place>,
-    /// Whether trials go on when the process that follows them dies.
+    /// Whether trials continue when the process that follows them dies.
     is_elsewhere: bool,
 }
 

@@ -91,7 +91,7 @@ fn check_refusal(error: &Error, sequential: bool, theirs: impl FnOnce() -> Resul
         Error::Truncated(what) => *what != "before the last scan",
         // The fast one of its two readers of sequential scans takes them for a symbol 0 and says nothing.
         Error::Corrupt { what, .. } if what == "bits that are no Huffman code" => !sequential,
-        // It ends the block there; it lets a scan begin anew what is complete, and adds a second scan to the first.
+        // It ends the block there; it lets a scan begin again what is complete, and adds a second scan to the first.
         Error::Corrupt { what, .. } => {
             what != "a run of zeros that leads out of its block"
                 && what != "a progressive scan that does not go on where the last one ended"
@@ -112,7 +112,7 @@ fn has_fill_before_stuffing(bytes: &[u8]) -> bool {
     bytes.windows(3).any(|three| three == [0xFF, 0xFF, 0])
 }
 
-/// Whether there might be scans beside one of all components. They are not looked at here; libjpeg-turbo's reader of
+/// Whether there might be scans next to one of all components. They are not looked at here; libjpeg-turbo's reader of
 /// coefficients adds them.
 fn has_more_than_a_whole_scan(bytes: &[u8], components: usize) -> bool {
     let scans = || bytes.windows(5).filter(|five| five[..2] == [0xFF, 0xDA]);

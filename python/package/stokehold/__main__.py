@@ -10,5 +10,5 @@ try:
     path = program()
 except UsageError as error:
     sys.exit(f"error: {error}")
-# In the place of this process: signals and the exit code need nobody to pass them on.
+# In the place of this process: signals and the exit code need no one to pass them on.
 os.execv(path, [path, *sys.argv[1:]])

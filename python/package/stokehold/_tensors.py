@@ -144,7 +144,7 @@ def taker(dtype: str, device: Any, made_on: str | None) -> tuple[Take, Take]:
         raise OptionError(f"device={device!r}: torch sees {torch.cuda.device_count()} CUDA device(s), numbered from 0 on")
 
     def to_cuda(memory: Memory) -> Any:
-        # Pinned memory is torch's own and used again; only from there can a copy run beside the trainer's work.
+        # Pinned memory is torch's own and used again; only from there can a copy run next to the trainer's work.
         return from_dlpack(memory).pin_memory().to(where, non_blocking=True)
 
     return from_dlpack if made_there else to_cuda, to_cuda

@@ -219,7 +219,7 @@ class DataLoader(torch_data.DataLoader[Any]):
             pin_memory_device=pin_memory_device,
             **more,
         )
-        # Frameworks make a loader anew from what they find under the names of its arguments.
+        # Frameworks make a loader again from what they find under the names of its arguments.
         self.in_order = in_order
         self.dtype, self.device, self.cache, self.cache_share = dtype, device, cache, cache_share
         self.executor, self.gpu_decode, self.gpu_memory_budget = executor, gpu_decode, gpu_memory_budget

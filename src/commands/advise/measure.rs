@@ -275,7 +275,7 @@ fn shards(
     Ok(made)
 }
 
-/// How long a worker of the run waited for the bytes of an image, if that is long beside computing.
+/// How long a worker of the run waited for the bytes of an image, if that is long next to computing.
 fn waits(workload: &Workload) -> Option<Duration> {
     let (wait, cpu) = (workload.read_wait_seconds?, workload.worker_cpu_seconds?);
     // A longer one cools a core no further.

@@ -291,7 +291,7 @@ struct Wish {
 }
 
 impl Wish {
-    /// Beside other programs predictions are those of free cores, and not of a trial.
+    /// Next to other programs predictions are those of free cores, and not of a trial.
     fn of(advice: &Advice, shared: bool) -> Self {
         let now = advice.seconds_per_epoch + advice.gain_seconds;
         Self {

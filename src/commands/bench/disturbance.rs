@@ -1,4 +1,4 @@
-//! `stokehold bench disturbance`: a training step beside a loader that loads, against a step alone.
+//! `stokehold bench disturbance`: a training step next to a loader that loads, against a step alone.
 
 use std::error::Error;
 use std::io::Write;

@@ -24,7 +24,7 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
         true
     });
     bar.finish_and_clear();
-    // It was to go on to the end.
+    // It was to continue to the end.
     let Some(report) = report else {
         return Ok(ExitCode::FAILURE);
     };

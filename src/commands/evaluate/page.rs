@@ -23,7 +23,7 @@ const FREQUENT: usize = 25;
 const WIDTH: f64 = 1080.0;
 /// Room for the names of classes.
 const NAMES: f64 = 150.0;
-/// The longest name beside the matrix, characters.
+/// The longest name next to the matrix, characters.
 const LETTERS: usize = 19;
 /// A cell is at most this large.
 const CELL: f64 = 64.0;

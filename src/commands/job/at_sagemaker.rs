@@ -206,7 +206,7 @@ pub fn show(client: &Client, name: &str, json: bool) -> Result<ExitCode, Box<dyn
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a job's lines, and goes on until its end if it is followed.
+/// Prints a job's lines, and continues until its end if it is followed.
 pub fn logs(
     client: &Client,
     name: &str,

@@ -83,7 +83,7 @@ pub fn follow(store: &Store, name: &str, detach: bool, json: bool) -> Result<Exi
     }
 }
 
-/// Claims a job on its node: a new one, one that is to go on, or one whose node is gone.
+/// Claims a job on its node: a new one, one that is to continue, or one whose node is gone.
 pub fn claim(store: &Store, name: &str) -> Result<Claim, Box<dyn Error>> {
     let began = Instant::now();
     let again = std::env::var("SLURM_RESTART_COUNT").is_ok_and(|count| count != "0");

@@ -59,7 +59,7 @@ pub fn of_sagemaker(client: &Client, name: &str, into: &Path) -> Result<ExitCode
         modified: 0,
     };
     writeln!(terminal::err(), "{uri}: {} bytes", object.size)?;
-    // Beside the folder, where there has to be room for the model anyway.
+    // Next to the folder, where there has to be room for the model anyway.
     let beside = into.parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
     std::fs::create_dir_all(beside).map_err(|error| files::named(beside, &error))?;

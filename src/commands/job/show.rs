@@ -61,7 +61,7 @@ pub fn list(records: &[Record]) -> String {
 /// Rows with their columns side by side.
 pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    // Nothing stands beside the last one.
+    // Nothing stands next to the last one.
     let widths: Vec<usize> = (0..COLUMNS - 1)
         .map(|column| width(column).unwrap_or(0))
         .collect();

@@ -136,7 +136,7 @@ impl Fetched {
             Ok(copied) => Ok(Found::New(copied.fetched)),
             // The caller looks at it.
             Err(_) if stop.load(Ordering::SeqCst) => Ok(Found::New(0)),
-            // Written anew since it was listed: the next round has it.
+            // Written again since it was listed: the next round has it.
             Err(error) if error.cause == Cause::Changed => Ok(Found::New(0)),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! `stokehold train --resume RUN`: goes on with a run by what its folder says of it.
+//! `stokehold train --resume RUN`: continues with a run by what its folder says of it.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub fn named(args: &Args) -> Result<Option<(PathBuf, RunRecord)>, Box<dyn Error>
         .map(|record| (path.clone(), record)))
 }
 
-/// The configuration with which the run goes on: that of its record, with more epochs and with whatever does not change its results, if
+/// The configuration with which the run continues: that of its record, with more epochs and with whatever does not change its results, if
 /// the command line says so.
 ///
 /// # Errors

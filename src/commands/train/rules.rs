@@ -92,7 +92,7 @@ impl Events {
         Ok(())
     }
 
-    /// The run goes on with this step.
+    /// The run continues with this step.
     fn resumed(&mut self, step: u64) -> io::Result<()> {
         match &mut self.file {
             Some(file) => file.resumed(step, unix_now()),

@@ -37,7 +37,7 @@ pub fn run(folder: &Path, options: &[String]) -> Result<ExitCode, Box<dyn Error>
         "--open-mode=append".to_owned(),
         "--nodes=1".to_owned(),
         "--ntasks=1".to_owned(),
-        // To the worker alone, when its time limit is near: its trial gets its time to end, and goes on elsewhere.
+        // To the worker alone, when its time limit is near: its trial gets its time to end, and continues elsewhere.
         "--signal=B:TERM@180".to_owned(),
     ];
     all.extend_from_slice(options);

@@ -3,7 +3,7 @@
 //! A kernel whose threads never wait for each other is called for one thread after the other. Else each thread of
 //! a block is a coroutine. It runs until it waits ([`suspend`]) or ends. When every thread of a warp has stopped,
 //! the operations of warps that all their threads have come to are done; when all warps have stopped, the
-//! barriers. If then no thread can go on, they wait for ever, which is an error.
+//! barriers. If then no thread can continue, they wait for ever, which is an error.
 
 use crate::memory::{POISON, Range};
 use crate::settings::Order;
@@ -402,7 +402,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Answers what the threads of a warp wait for where all that it takes have come; whether one can go on.
+    /// Answers what the threads of a warp wait for where all that it takes have come; whether one can continue.
     fn answer_warp(&self, states: &mut [State]) -> bool {
         let mut answered = false;
         let mut lane = 0;
@@ -441,7 +441,7 @@ impl<'a> Worker<'a> {
         if answered {
             return true;
         }
-        // Those that ask who is here are answered last, when nobody else comes: as many as a GPU's warp could have
+        // Those that ask who is here are answered last, when no one else comes: as many as a GPU's warp could have
         // together.
         for lane in 0..states.len() {
             let State::Waiting(request) = states[lane] else {
@@ -465,7 +465,7 @@ impl<'a> Worker<'a> {
         false
     }
 
-    /// Lets those threads go on whose barrier is complete; whether there are any.
+    /// Lets those threads continue whose barrier is complete; whether there are any.
     fn answer_barriers(&self, states: &mut [State]) -> bool {
         let mut at: std::collections::BTreeMap<(u32, u32), Vec<usize>> = Default::default();
         let mut ended = 0;

@@ -121,7 +121,7 @@ struct Event {
     device: usize,
     time: Option<Instant>,
     pending: u64,
-    /// The stream in whose graph it is, so nobody can ask for it.
+    /// The stream in whose graph it is, so no one can ask for it.
     captured: Option<u64>,
 }
 
@@ -280,7 +280,7 @@ impl Driver {
     /// The device of a stream, which need not be current; of the default stream it is.
     fn stream(&mut self, stream: u64) -> Answer<&mut Device> {
         let index = self.device_of(stream)?;
-        // While a stream is recorded that waits for it, the default stream is nobody's.
+        // While a stream is recorded that waits for it, the default stream is no one's.
         let is_bound = |_, capture: &Capture| {
             let Stream {
                 device,

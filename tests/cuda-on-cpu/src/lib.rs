@@ -22,7 +22,7 @@
 //! - **Cooperation of threads**: shared memory, barriers, and the operations of warps. Threads that wait for
 //!   each other for ever are an error.
 //! - **Access to memory that is not there**: new memory of up to 256 MiB is filled with `0xA5`, pages that cannot be
-//!   touched lie before and behind each allocation, shared memory is filled anew for each block and every access to it
+//!   touched lie before and behind each allocation, shared memory is filled again for each block and every access to it
 //!   by its own name is checked, and every access must be aligned, as on a GPU.
 //! - **Graphs of others**: while a stream is captured, calls that CUDA may refuse then are refused, and the capture is lost.
 //!   Events can be captured; launches in a captured stream are refused.

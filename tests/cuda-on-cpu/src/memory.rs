@@ -46,7 +46,7 @@ impl Range {
             len,
         };
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: the pages between the first and the last are part of the mapping above, which nobody else knows.
+        // SAFETY: the pages between the first and the last are part of the mapping above, which no one else knows.
         unsafe { mprotect(map.wrapping_byte_add(page), body, access) }.ok()?;
         if size <= MAX_FILLED {
             // SAFETY: these are the last `size` bytes of the pages that have just become writable.

@@ -38,7 +38,7 @@ pub struct Module {
 pub enum Space {
     /// In the memory of the device.
     Global,
-    /// There too; nobody writes it.
+    /// There too; no one writes it.
     Const,
     /// One for each block.
     Shared,
@@ -142,7 +142,7 @@ pub enum Operand {
     F32(u32),
     /// `0d3FF0000000000000`.
     F64(u64),
-    /// `_`: a result that nobody wants.
+    /// `_`: a result that no one wants.
     Nothing,
     /// `{%r1, %r2}`.
     Vector(Vec<Operand>),

@@ -1,4 +1,4 @@
-//! The cache beside its sources: what it keeps, shares, drops and survives.
+//! The cache next to its sources: what it keeps, shares, drops and survives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -609,7 +609,7 @@ fn what_others_add_is_read_while_this_process_packs() {
     );
     let first = open(dir.path(), PLENTY);
     let cached = first.of(counted(data.path(), 0));
-    // What another process writes appears beside.
+    // What another process writes appears next to.
     fill(&open(other.path(), PLENTY).of(counted(data.path(), 0)));
     let [segment] = &segments(other.path())[..] else {
         panic!("one segment")

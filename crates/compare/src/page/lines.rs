@@ -1,4 +1,4 @@
-//! Lines: by how many percent each trial is better than A, over the load, with intervals, beside the published curves.
+//! Lines: by how many percent each trial is better than A, over the load, with intervals, next to the published curves.
 
 use stokehold_page::html::figure as framed;
 use stokehold_page::svg::{Svg, short, ticks};

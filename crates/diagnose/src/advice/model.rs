@@ -81,7 +81,7 @@ pub(super) fn fitted(workload: &Workload) -> Option<Setting> {
     fitted_by(workload, 1.0)
 }
 
-/// The same with a part of what was missed, as a power of it: far from the run nobody knows what it would be.
+/// The same with a part of what was missed, as a power of it: far from the run no one knows what it would be.
 pub(super) fn fitted_by(workload: &Workload, part: f64) -> Option<Setting> {
     let (run, fit) = (Setting::of(workload)?, fit(workload)?.powf(part));
     if beside_others(workload).is_some() {
@@ -125,7 +125,7 @@ pub(super) fn fitted_by(workload: &Workload, part: f64) -> Option<Setting> {
 /// and images of 2.5 ms.
 const IN_STEP: f64 = 2.0 / 3.0;
 
-/// What a core of another machine is worth at worst, beside one here: those that an operating system counts are often threads, two of
+/// What a core of another machine is worth at worst, next to one here: those that an operating system counts are often threads, two of
 /// which share a core.
 pub(super) const WORTH_AT_WORST: f64 = 0.5;
 
@@ -580,7 +580,7 @@ impl Setting {
     /// With another number of workers.
     pub fn with_workers(&self, workers: u64) -> Self {
         let then = self.with(workers, self.wait);
-        // A step of several threads leaves no core idle beside which an image would cost what it cost while the step waited.
+        // A step of several threads leaves no core idle next to which an image would cost what it cost while the step waited.
         let crowded = self.workers == 0 && workers > 0 && self.trainer_cores() > ONE_THREAD;
         Self {
             in_turns: false,
@@ -593,7 +593,7 @@ impl Setting {
         }
     }
 
-    /// With storage that nobody waits for.
+    /// With storage that no one waits for.
     pub fn without_waits(&self) -> Self {
         self.with(self.workers, 0.0)
     }
@@ -678,7 +678,7 @@ const AHEAD: u64 = 2;
 const MOST_AHEAD: u64 = 64;
 
 /// How much more CPU time an image costs where all cores compute than where the others rest. Measured with torchvision's transforms of
-/// JPEGs beside a network on two threads: 2.7 ms instead of 1.9 ms.
+/// JPEGs next to a network on two threads: 2.7 ms instead of 1.9 ms.
 const CROWDED: f64 = 1.4;
 
 /// An epoch of at most so many batches may want a worker for each.
@@ -977,7 +977,7 @@ mod tests {
         );
     }
 
-    /// Starts of workers in their order, each of which gets ready for a second, while the script goes on with the next.
+    /// Starts of workers in their order, each of which gets ready for a second, while the script continues with the next.
     #[test]
     fn workers_get_ready_at_the_same_time() {
         let of = |workers, start, ready| {
@@ -1017,7 +1017,7 @@ mod tests {
         }
     }
 
-    /// The oracle of the long run: batch after batch through a buffer of two, with the cores shared anew whenever one half starts
+    /// The oracle of the long run: batch after batch through a buffer of two, with the cores shared again whenever one half starts
     /// or stops.
     #[test]
     fn an_epoch_takes_what_stepping_through_it_takes() {
@@ -1174,7 +1174,7 @@ mod tests {
         assert!(close(waiting(4, 4, 0.03).loader(), 100.0));
     }
 
-    /// By hand: one trainer thread that wants half a core, or a whole one, beside 2 workers on 2 cores.
+    /// By hand: one trainer thread that wants half a core, or a whole one, next to 2 workers on 2 cores.
     #[test]
     fn the_trainers_thread_takes_what_it_wants_up_to_its_share() {
         let run = Setting {
@@ -1258,7 +1258,7 @@ mod tests {
         assert!(close(many.loader_cpu, 36e-6));
     }
 
-    /// A loader of one worker and 100 images/s, beside an accelerator of 150, took a tenth longer than that: it delivers 91. With two
+    /// A loader of one worker and 100 images/s, next to an accelerator of 150, took a tenth longer than that: it delivers 91. With two
     /// workers the accelerator sets the pace, and it is as fast as before.
     #[test]
     fn a_miss_is_the_half_that_sets_the_pace() {

@@ -90,7 +90,7 @@ fn one() -> u64 {
     1
 }
 
-/// The speed of a GPU beside others.
+/// The speed of a GPU next to others.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {

@@ -42,7 +42,7 @@ const MACHINES: usize = 64;
 /// The module of JavaScript that draws the heat map of [`heat`]; it exports `Heat`, which takes an element and a list of runs.
 pub const HEAT: &str = include_str!("heat.js");
 
-/// The style of the report's page, beside [`stokehold_page::html::STYLE`].
+/// The style of the report's page, next to [`stokehold_page::html::STYLE`].
 pub const STYLE: &str = include_str!("page.css");
 
 /// What the heat map of a run draws: levels of columns for each core and GPU, steps, and the evidence of rules that fired.

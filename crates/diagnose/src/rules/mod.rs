@@ -49,7 +49,7 @@
 //! | `Straggler` | a rank that the others wait for |
 //! | `PreprocessOnTrainerCores` | loader workers that take cores from a trainer that computes on them |
 //! | `LoaderThreads` | threads of libraries within loader workers |
-//! | `OtherPrograms` | other programs that use the cores beside the run |
+//! | `OtherPrograms` | other programs that use the cores next to the run |
 //! | `ProfilerReport` | whether any of the other rules fired |
 //!
 //! `docs/rules.md` has their parameters.

@@ -15,7 +15,7 @@ use crate::rules::{Evidence, Finding, Rule};
 
 pub(super) const RULE: Rule = Rule {
     name: "OtherPrograms",
-    detects: "other programs that use the cores beside the run",
+    detects: "other programs that use the cores next to the run",
     parameters: &[
         Parameter {
             name: "threshold",

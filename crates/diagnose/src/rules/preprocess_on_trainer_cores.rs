@@ -5,7 +5,7 @@
 //! at least half of it, at least one worker was busy for half of it, and the run kept the cores on average
 //! more than `cpu_threshold` percent busy (or all programs did, if the recording does not tell them apart).
 //! The rule fires if more than `threshold` percent of the samples in which the trainer computed are
-//! contended, and steps are slower because of it: the median of steps with at least half a worker busy beside
+//! contended, and steps are slower because of it: the median of steps with at least half a worker busy next to
 //! them is more than `slowdown_threshold` percent above that of steps with less than a tenth of one. If there
 //! are fewer than ten steps of either kind, nothing shows how fast steps would be alone, and the samples
 //! alone decide.
@@ -101,7 +101,7 @@ fn judge(case: &Case) -> Finding {
 struct Found {
     computing: usize,
     contended: usize,
-    /// How much longer steps take beside workers, percent.
+    /// How much longer steps take next to workers, percent.
     slowdown: Option<f64>,
     evidence: Vec<Evidence>,
 }
@@ -140,7 +140,7 @@ fn judge_node(case: &Case, node: &Node) -> Option<Found> {
     })
 }
 
-/// How much longer steps take with workers busy beside them, percent of the median alone.
+/// How much longer steps take with workers busy next to them, percent of the median alone.
 fn slowdown(node: &Node) -> Option<f64> {
     let mut workers = node
         .spans_of(span::WORKER)

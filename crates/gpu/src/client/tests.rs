@@ -70,7 +70,7 @@ fn a_launch_that_panics_in_the_device_s_thread_is_an_error() {
     });
     let error = lost.expect_err("a launch that was not done");
     assert!(error.contains("no toolkit"), "{error}");
-    // The device goes on.
+    // The device continues.
     let (count, dim) = single();
     let next = run(&gpu, |buffer| {
         one::launch(&gpu.client, count.clone(), dim, buffer.arg());
@@ -79,7 +79,7 @@ fn a_launch_that_panics_in_the_device_s_thread_is_an_error() {
     assert_eq!(next, Ok(vec![1, 0, 0, 0]));
 }
 
-/// As it would be if nobody asked before the next launch: that one does not read what the first should have written.
+/// As it would be if no one asked before the next launch: that one does not read what the first should have written.
 #[test]
 fn a_launch_that_fails_is_not_forgotten_by_the_next() {
     let Some(gpu) = gpu() else { return };

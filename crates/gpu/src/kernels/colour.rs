@@ -10,7 +10,7 @@ use stokehold_pipeline::{HueTables, stretched_below};
 /// Units of a cube that sums over an image.
 pub(crate) const SUMMING: u32 = 256;
 
-/// Cubes of a launch over the pixels of an image, at most; each goes on where the others end. Vulkan promises 65,535.
+/// Cubes of a launch over the pixels of an image, at most; each continues where the others end. Vulkan promises 65,535.
 pub(crate) const MOST_CUBES: u32 = 1 << 15;
 
 /// Parts of an image whose levels are counted by themselves.

@@ -45,7 +45,7 @@ fn every_sampling_is_exact() {
 }
 
 /// A crop that begins in any column and row of a block, of every sampling there is a way of its own for: what lies
-/// beside it is decoded just as far as upsampling looks.
+/// next to it is decoded just as far as upsampling looks.
 #[test]
 fn crops_at_every_place_of_a_block_are_exact() {
     let Some(gpu) = gpu() else { return };

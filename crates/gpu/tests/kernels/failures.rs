@@ -300,7 +300,7 @@ fn ptx_folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("stokehold-{name}-{}", std::process::id()))
 }
 
-/// What NVRTC makes of the kernels of tests of this program, beside what is in the folder, which is removed.
+/// What NVRTC makes of the kernels of tests of this program, in addition to what is in the folder, which is removed.
 fn ptx_of(tests: &[&str], folder: &Path) -> BTreeSet<String> {
     let tests = Command::new(std::env::current_exe().expect("this program"))
         .args(tests)

@@ -355,7 +355,7 @@ fn a_batch_may_be_left_out_as_a_whole() {
     assert_eq!(told, [vec![], (7..14).collect()]);
 }
 
-/// Nobody waits for a consumer that has gone, and the memory of batches is used again.
+/// No one waits for a consumer that has gone, and the memory of batches is used again.
 #[test]
 fn epochs_can_be_left_and_memory_does_not_grow() {
     let Some((gpu, _alone)) = gpu_alone() else { return };

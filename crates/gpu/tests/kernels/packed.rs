@@ -1,4 +1,4 @@
-//! Packed images read on the device: the same batches as by `fused`, also beside JPEGs and PNGs, and the same files refused.
+//! Packed images read on the device: the same batches as by `fused`, also next to JPEGs and PNGs, and the same files refused.
 
 use crate::decode::{files, pipeline, wide};
 use crate::{TESTED, gpu, key};

@@ -148,7 +148,7 @@ impl Mounts {
 }
 
 /// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
-/// folder beside the objects. `cache-gigabytes` is the limit of each of the two; without it this one gets an eighth of the free disk,
+/// folder next to the objects. `cache-gigabytes` is the limit of each of the two; without it this one gets an eighth of the free disk,
 /// for objects take four fifths. None where the user has set the variable, here or for the job.
 ///
 /// The error says why there is none.

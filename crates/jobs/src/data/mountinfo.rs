@@ -154,7 +154,7 @@ fn answer(folder: PathBuf, patience: Duration) -> Result<(PathBuf, Vec<Mounted>)
     // A thread that waits for a dead server cannot be ended; it is left behind.
     std::thread::spawn(move || {
         let read = fs::read_dir(&folder).and_then(|_| Ok((folder.canonicalize()?, mounted()?)));
-        // Nobody takes an answer that comes too late.
+        // No one takes an answer that comes too late.
         let _ = give.send(read);
     });
     match take.recv_timeout(patience) {

@@ -34,7 +34,7 @@ pub(crate) fn open_with(job: &Job, uri: &str, retry: Duration) -> Result<Bucket,
 }
 
 /// Asks a place for something, until `stop` is set: a place that does not answer would be waited for up to a minute.
-/// The request then ends by itself, and nobody gets its answer.
+/// The request then ends by itself, and no one gets its answer.
 ///
 /// # Errors
 /// Those of the request; it was stopped.

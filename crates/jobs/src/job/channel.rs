@@ -17,7 +17,7 @@ pub enum Mode {
     /// Lustre, NFS).
     Dir,
     /// A read-only view of the objects as files. Each object is fetched when the script reads it, ahead of a
-    /// reader that goes on. It wants FUSE.
+    /// reader that continues. It wants FUSE.
     FastFile,
     /// The view of `FastFile`. Objects that were read stay on disk for all jobs of this machine, up to a
     /// limit. It wants FUSE.
@@ -121,7 +121,7 @@ pub struct Channel {
     /// For the mode `Pipe`: how objects are compressed.
     #[schemars(default)]
     pub compression: Compression,
-    /// For the mode `Pipe`: the seed with which the objects are shuffled anew in each epoch. Default: they
+    /// For the mode `Pipe`: the seed with which the objects are shuffled again in each epoch. Default: they
     /// are not shuffled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,

@@ -1,4 +1,4 @@
-//! What is recorded beside a job, and which rules are judged while it runs.
+//! What is recorded next to a job, and which rules are judged while it runs.
 
 use std::time::Duration;
 

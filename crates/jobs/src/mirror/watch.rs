@@ -610,7 +610,7 @@ mod tests {
         for (rank, name) in [(0, "a"), (1, "a"), (0, "b"), (1, "b")] {
             watch.brought((rank, name.to_owned()), stamp(1));
         }
-        // The first writes b anew; the second removes both.
+        // The first writes b again; the second removes both.
         let now = [(0, "a", 1), (0, "b", 2)];
         watch.look(look(&[(0, "a", 1), (1, "a", 1), (0, "b", 2), (1, "b", 1)]), None);
         let work = watch.look(look(&now), None);

@@ -97,7 +97,7 @@ fn finite_or_text<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> 
     }
 }
 
-/// A new event file, whose numbers go on counting after those of earlier starts.
+/// A new event file, whose numbers continue counting after those of earlier starts.
 fn events(folder: &Folder) -> io::Result<EventFile> {
     let mut events = EventFile::create(&folder.0, now())?;
     Following::new(&folder.0).look(&|_| None, &mut |news| {
@@ -111,7 +111,7 @@ fn events(folder: &Folder) -> io::Result<EventFile> {
 /// Longer lines are cut here, bytes: a script may print for hours without a line ending.
 const LONGEST: usize = 64 << 10;
 
-/// How long a process that outlives its job may go on printing.
+/// How long a process that outlives its job may continue printing.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
 /// Collects all lines of a job.
@@ -132,7 +132,7 @@ struct Files {
     failed: Option<io::Error>,
     /// The numbers for TensorBoard, if they are wanted.
     events: Option<EventFile>,
-    /// The numbers since they were last asked for: name, value and time. `None` where nobody asks.
+    /// The numbers since they were last asked for: name, value and time. `None` where no one asks.
     news: Option<Vec<(String, f64, f64)>>,
 }
 

@@ -95,7 +95,7 @@ impl Nodes {
     ) -> Result<Vec<String>, JobError> {
         let mut all: Vec<String> = [
             "srun",
-            // Beside the runner, which has the job's cores already.
+            // Next to the runner, which has the job's cores already.
             "--overlap",
             "--nodes=1",
             "--ntasks=1",

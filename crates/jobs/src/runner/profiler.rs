@@ -1,4 +1,4 @@
-//! The profiler beside a job: samples of the machine, spans of the script, and the report at the end.
+//! The profiler next to a job: samples of the machine, spans of the script, and the report at the end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

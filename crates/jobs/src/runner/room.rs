@@ -134,7 +134,7 @@ pub(crate) fn probe_overlay(folder: &Path) -> Result<(), JobError> {
         work: "work".into(),
     };
     let probed = overlay.probe();
-    // The folder is of no use, and harms nobody.
+    // The folder is of no use, and harms no one.
     let _ = fs::set_permissions(base.join("work/work"), fs::Permissions::from_mode(0o700));
     let _ = fs::remove_dir_all(&base);
     probed.map_err(|error| JobError::Room(format!("access=rw with mode=Cache: {error}")))

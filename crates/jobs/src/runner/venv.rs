@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! JOBS/.environments/<key>/        an environment; the key is a hash of interpreter and text
-//! JOBS/.environments/<key>/ready   written last: without it, the environment was cut short and is made anew
+//! JOBS/.environments/<key>/ready   written last: without it, the environment was cut short and is made again
 //! JOBS/.environments/<key>.lock    held by the process that makes it
 //! ```
 //!
@@ -15,7 +15,7 @@
 //! It is made in a [room](crate::runner::room) and with a [home](crate::runner::home) of its own, because installing a
 //! package runs its author's code.
 //!
-//! A text that refers to files beside it (`./package`, `-r more.txt`) does not determine their content, so
+//! A text that refers to files next to it (`./package`, `-r more.txt`) does not determine their content, so
 //! its environment is not shared: it belongs to the job.
 
 use std::fs::{self, File};

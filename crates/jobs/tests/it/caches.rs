@@ -1,4 +1,4 @@
-//! Mode Cache: what was read is kept, for the next epoch, the next job and the one beside it.
+//! Mode Cache: what was read is kept, for the next epoch, the next job and the one next to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -118,7 +118,7 @@ fn said(bench: &Bench, record: &Record) -> Vec<String> {
 fn they_are_sent_while_the_script_runs_and_are_there_at_its_next_start() {
     let bench = Bench::new();
     let (server, bucket) = served(&bench);
-    // It goes on when its first checkpoint is at the place, without the old one.
+    // It continues when its first checkpoint is at the place, without the old one.
     let script = "cd $SM_CHECKPOINT_DIR; ls; mkdir -p sub; echo one > sub/1; echo old > old\n\
         until [ -e $GO/sub/1 ] && [ -e $GO/old ]; do sleep 0.05; done\n\
         rm old; until [ ! -e $GO/old ]; do sleep 0.05; done\n\

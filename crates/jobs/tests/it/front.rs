@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Passes connections on to where it leads, and cuts them while it leads nowhere. Its port is its own for the whole test,
-/// which a server's that is started anew would not be.
+/// which a server's that is started again would not be.
 pub(crate) struct Front {
     address: SocketAddr,
     way: Arc<Mutex<Way>>,

@@ -260,7 +260,7 @@ fn a_runner_that_is_killed_loses_no_checkpoint() {
         runner.wait().unwrap();
         let record = scene.record();
         match record.status {
-            // It came too late, or so early that nobody had the job yet.
+            // It came too late, or so early that no one had the job yet.
             Status::Completed => {}
             Status::InProgress => assert!(
                 record.runner.is_none() && record.secondary == Secondary::Starting,

@@ -95,7 +95,7 @@ impl Place {
         )
     }
 
-    /// The names in the folder beside which the model appears.
+    /// The names in the folder next to which the model appears.
     fn beside(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("in")).unwrap();
         entries

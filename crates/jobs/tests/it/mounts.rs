@@ -263,7 +263,7 @@ fn what_cannot_be_read_is_an_error_for_the_script_and_a_line_in_the_log() {
     place.put("train/b", &contents(2, 1000));
     place.put("train/c", &contents(3, 1000));
     let go = bench.dir.path().join("go");
-    // Between its first read and the others an object is written anew and another removed.
+    // Between its first read and the others an object is written again and another removed.
     let script = format!(
         "cd $SM_CHANNEL_TRAIN; md5sum < a; touch $SM_OUTPUT_DIR/first\n\
          while [ ! -e {0} ]; do sleep 0.05; done\n\

@@ -1,4 +1,4 @@
-//! The recording that is made beside a job.
+//! The recording that is made next to a job.
 
 use std::fs;
 use std::process::Command;

@@ -99,7 +99,7 @@ fn an_environment_is_made_once_for_the_same_text() {
     assert_eq!(bench.run(&job(&bench, &text)).status, Status::Completed);
     assert!(!installs(&bench) && environments(&bench) == made);
 
-    // One that was cut short is made anew.
+    // One that was cut short is made again.
     fs::remove_file(made[0].join("ready")).unwrap();
     assert_eq!(bench.run(&job(&bench, &text)).status, Status::Completed);
     assert!(installs(&bench) && environments(&bench) == made);

@@ -245,7 +245,7 @@ fn who_may_not_mount_has_rooms_too() {
     let data = folder(&bench);
     // The program lies where the other user may not look.
     let program = bench.dir.path().join("program");
-    // Another process writes it: a child of another test could hold it open for writing here, and then nobody can start it.
+    // Another process writes it: a child of another test could hold it open for writing here, and then no one can start it.
     let copied = Command::new("cp")
         .arg(std::env::current_exe().unwrap())
         .arg(&program)

@@ -11,7 +11,7 @@ use stokehold_jobs::{Job, News, Secondary, Simulation, Spot, Status, run};
 use crate::Bench;
 use crate::checkpoints::until;
 
-/// A script that counts its starts at its place for checkpoints, and goes on for ever until the last.
+/// A script that counts its starts at its place for checkpoints, and continues for ever until the last.
 fn counts(bench: &Bench, last: u32) -> Job {
     let script = format!(
         "cd $SM_CHECKPOINT_DIR; n=$(($(cat n 2> /dev/null) + 1)); echo start $n $(ls ../model | wc -l)\n\

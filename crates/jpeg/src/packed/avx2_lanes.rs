@@ -163,7 +163,7 @@ fn butterfly(e: [__m256i; 4], o: [__m256i; 4]) -> [__m256i; 8] {
     })
 }
 
-/// A 16 beside the first value times this is the rounding of a pass: half of 2^11, or of 2^18.
+/// A 16 next to the first value times this is the rounding of a pass: half of 2^11, or of 2^18.
 const fn rounding<const SECOND: bool>() -> i32 {
     if SECOND { 8192 } else { 64 }
 }

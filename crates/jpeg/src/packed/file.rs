@@ -104,7 +104,7 @@ pub(super) fn write_length(length: usize, into: &mut Vec<u8>) {
     into.push(left as u8);
 }
 
-/// Reads a length of at most 28 bits, and where the bytes go on.
+/// Reads a length of at most 28 bits, and where the bytes continue.
 pub(super) fn read_length(bytes: &[u8], mut at: usize) -> Option<(u32, usize)> {
     let mut length = 0;
     for shift in (0..28).step_by(7) {

@@ -58,7 +58,7 @@ fn twenty_epochs() {
         *last < settled + 3 * batch_bytes,
         "resident bytes after each epoch: {after:?}"
     );
-    // And what is held is the prefetch and the consumer's batch, beside a program of some MB.
+    // And what is held is the prefetch and the consumer's batch, next to a program of some MB.
     assert!(
         *last < 5 * batch_bytes + (24 << 20),
         "resident bytes after each epoch: {after:?}"
@@ -86,6 +86,6 @@ fn eight_workers() {
         loader.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
     }
     let (peak, batch_bytes) = (resident("VmHWM:"), 64 * 3 * 224 * 224 * 4);
-    // Beside the three, a program of some MB, and what eight threads' allocators hold: not yet a batch more.
+    // Next to the three, a program of some MB, and what eight threads' allocators hold: not yet a batch more.
     assert!(peak < 4 * batch_bytes + (24 << 20), "{peak} bytes at most");
 }

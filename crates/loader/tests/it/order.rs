@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(joined, whole);
     }
 
-    /// Ranks have the parts of the same batches, and others of another number of ranks go on where they stopped.
+    /// Ranks have the parts of the same batches, and others of another number of ranks continue where they stopped.
     #[test]
     fn parts_are_the_batches_also_after_a_resume_with_others(
         len in 1usize..40, size in 5usize..9, seed: u64, taken in 0usize..9,

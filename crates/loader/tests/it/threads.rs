@@ -96,7 +96,7 @@ fn a_panic_while_an_image_is_made_is_that_images_fault() {
             for first in [0, 4, 8, 12, 16] {
                 let (batch, whole) = (batches.next().unwrap().unwrap(), whole.next().unwrap().unwrap());
                 if first != 8 {
-                    // The worker goes on as if nothing had been.
+                    // The worker continues as if nothing had been.
                     assert!(content(&batch) == content(&whole), "{first}");
                     continue;
                 }
@@ -170,7 +170,7 @@ fn slow_sources_hear_what_is_read_next() {
     assert_eq!(*images.expected.lock().unwrap(), samples[5..]);
 }
 
-/// One worker takes long over the first image of a batch, until every other is begun: the others finish the batch's rest and go on
+/// One worker takes long over the first image of a batch, until every other is begun: the others finish the batch's rest and continue
 /// to the next.
 #[test]
 fn a_slow_image_holds_up_nothing_but_itself() {

@@ -1,4 +1,4 @@
-//! A second opinion on S3: `moto`, a server that was not written beside the one of the other tests, nor in its language.
+//! A second opinion on S3: `moto`, a server that was not written next to the one of the other tests, nor in its language.
 
 use std::time::Duration;
 

@@ -176,7 +176,7 @@ impl Warp {
         let (x0, y0) = self.map.apply(0.0, 0.0);
         let (x1, y1) = self.map.apply(f64::from(self.width), f64::from(self.height));
         let clip = |(low, high): (i64, i64), a: f64, b: f64| {
-            // A place a hair beside a pixel's edge is the edge.
+            // A place a hair next to a pixel's edge is the edge.
             let (from, to) = ((a.min(b) + 1e-6).floor() as i64, (a.max(b) - 1e-6).ceil() as i64);
             let from = low.max(from).min(high - 1);
             (from, high.min(to).max(from + 1))

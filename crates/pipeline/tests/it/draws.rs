@@ -82,7 +82,7 @@ fn a_composition_does_not_disturb_the_next() {
     );
 }
 
-/// A repeated operation draws anew each time.
+/// A repeated operation draws again each time.
 #[test]
 fn repetitions_draw_for_themselves() {
     let flips = Op::RandomHorizontalFlip(RandomFlip::default());

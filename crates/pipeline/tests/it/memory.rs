@@ -1,4 +1,4 @@
-//! Memory for what a file says beside its pixels.
+//! Memory for what a file says next to its pixels.
 
 use std::io::{Read, Write};
 

@@ -247,7 +247,7 @@ fn has_picture(name: &str) -> bool {
 const WIDTH: u32 = 160;
 const HEIGHT: u32 = 120;
 
-/// What an operation makes of one generated photograph, beside the photograph.
+/// What an operation makes of one generated photograph, next to the photograph.
 fn picture(name: &str, photo: &[u8]) -> Vec<u8> {
     let op = with(name, &[&examples()[name], &shown(name)]);
     let small = json!({"type": "Resize", "size": [HEIGHT, WIDTH]});

@@ -64,7 +64,7 @@ fn executors_agree_on_the_longest_images_and_refuse_longer_ones() {
             let [(a, ..), (b, ..)] = EXECUTORS.map(|executor| perform(executor, &steps, &image));
             let mean =
                 |values: &mut dyn Iterator<Item = f32>| values.map(f64::from).sum::<f64>() / a.len() as f64;
-            // One pixel that is turned lies half beside the grid, where executors may differ: not in how bright it is.
+            // One pixel that is turned lies half next to the grid, where executors may differ: not in how bright it is.
             let error = match number < 3 && width.min(height) == 1 {
                 true => mean(&mut a.iter().zip(&b).map(|(a, b)| a - b)).abs(),
                 false => mean(&mut a.iter().zip(&b).map(|(a, b)| (a - b).abs())),

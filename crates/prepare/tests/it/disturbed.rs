@@ -107,7 +107,7 @@ fn a_broken_image_is_named() {
         error.contains("train/cat/3a.jpg") && error.contains("skip bad images"),
         "{error}"
     );
-    // The same folder goes on with the other policy.
+    // The same folder continues with the other policy.
     let options = Options {
         skip_bad_images: true,
         ..small_shards()

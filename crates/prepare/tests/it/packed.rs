@@ -329,7 +329,7 @@ fn damaged_tables_cost_packed_jpegs_and_nothing_else() {
         lost[0].reason.contains("its packed JPEG cannot be read"),
         "{lost:?}"
     );
-    // The same preparation writes the shard anew where its manifest is gone.
+    // The same preparation writes the shard again where its manifest is gone.
     fs::remove_file(out.join(Manifest::FILE)).unwrap();
     fs::write(out.join(Manifest::FILE), "{").unwrap();
     prepare(data.path(), &out, &options).unwrap();

@@ -110,7 +110,7 @@ fn they_stand_for_the_folder_of_pairs() {
     };
     assert!(batches(&before.train) == batches(&after.train), "other batches");
 
-    // A mask stays beside its image when samples are taken away.
+    // A mask stays next to its image when samples are taken away.
     let mut limited = before.train.clone();
     limited.limit(5);
     after.train.limit(5);

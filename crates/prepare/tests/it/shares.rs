@@ -152,7 +152,7 @@ fn what_cannot_be_joined_is_said() {
     assert!(files(&one) == files(&out));
 }
 
-/// A join removes what workers made, and nothing that lies beside it.
+/// A join removes what workers made, and nothing that lies next to it.
 #[test]
 fn what_is_not_of_the_joined_shares_stays() {
     let data = every_kind();
@@ -194,7 +194,7 @@ fn what_is_not_of_the_joined_shares_stays() {
 /// Work that can be stopped, and that shows its progress.
 type Work<'a> = &'a dyn Fn(&AtomicBool, &mut dyn FnMut(stokehold_prepare::Progress));
 
-/// A worker and a join that are cut short go on where they were.
+/// A worker and a join that are cut short continue where they were.
 #[test]
 fn interrupted_workers_and_joins_go_on() {
     let data = every_kind();

@@ -670,7 +670,7 @@ mod tests {
         waiting_process(&fake, 11, "make", 1, [0, 950], 0);
         tree.sample(&mut fake.board, 0.5, busy);
         fake.tick();
-        // A child that nobody ever waited for does not hide others for long.
+        // A child that no one ever waited for does not hide others for long.
         process(&fake, 13, "worker", 11, 5, 0);
         tree.sample(&mut fake.board, 0.5, busy);
         fake.tick();

@@ -490,7 +490,7 @@ mod tests {
             for path in &kept {
                 assert!(path.exists(), "{}", path.display());
             }
-            // What was recorded is within its limit, and an hour that nobody else uses is gone.
+            // What was recorded is within its limit, and an hour that no one else uses is gone.
             let own = fs::read_dir(root.join("2020091312")).unwrap();
             assert_eq!(own.count(), 3);
             assert!(!root.join("2020091313").exists());

@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 256;
 const CHUNK: usize = 64 << 10;
 /// How often an idle server polls.
 const PERIOD: Duration = Duration::from_millis(10);
-/// How long a stopped server goes on reading what was sent before.
+/// How long a stopped server continues reading what was sent before.
 const LAST: Duration = Duration::from_secs(1);
 
 /// Receives the lines of any number of processes on a Unix socket.
@@ -51,7 +51,7 @@ impl Server {
     }
 
     /// As [`listen`](Self::listen). When the server is stopped, it calls `last` once to start the time in
-    /// which it goes on reading; the function that this returns says whether that time is over.
+    /// which it continues reading; the function that this returns says whether that time is over.
     fn start<Over: FnMut() -> bool>(
         path: &Path,
         timeline: &Timeline,

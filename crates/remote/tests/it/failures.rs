@@ -276,7 +276,7 @@ fn servers_of_something_else_are_named() {
     for part in [&server.address, "differ from the trainer's", "40 images"] {
         assert!(said.contains(part), "{said}");
     }
-    // Beside a right one it is left out.
+    // Next to a right one it is left out.
     let right = serve_data(&data);
     let servers = connect(&[&server.address, &right.address], &images).unwrap();
     let (remote, local) = both(&images, &Pipeline::imagenet_train(32), servers, |_| {});

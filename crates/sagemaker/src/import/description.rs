@@ -37,7 +37,7 @@ const ANSWERS: [&str; 22] = [
     "OutputModelPackageArn",
 ];
 
-/// Hyperparameters that are made anew of the file's other keys, and that of a tuning job, which the toolkit keeps from scripts.
+/// Hyperparameters that are made again of the file's other keys, and that of a tuning job, which the toolkit keeps from scripts.
 const MADE: [&str; 4] = [
     "_tuning_objective_metric",
     "sagemaker_job_name",
@@ -323,7 +323,7 @@ fn script(draft: &mut Draft, values: &mut BTreeMap<String, Value>) {
 }
 
 fn distribution(draft: &mut Draft, values: &mut BTreeMap<String, Value>) {
-    // The key of a launcher, and its further options where they are made anew.
+    // The key of a launcher, and its further options where they are made again.
     let launchers = [
         ("sagemaker_torch_distributed_enabled", Distribution::Torch, None),
         (
@@ -666,7 +666,7 @@ fn environment(draft: &mut Draft, members: &mut Members) {
         .into_iter()
         .map(|(name, value)| (name, value.as_str().unwrap_or_default().to_owned()))
         .collect();
-    // It is set anew.
+    // It is set again.
     if variables.get("SM_CHECKPOINT_DIR").map(String::as_str) == Some("/opt/ml/checkpoints") {
         variables.remove("SM_CHECKPOINT_DIR");
     }

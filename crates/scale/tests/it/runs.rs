@@ -204,7 +204,7 @@ fn ranks_are_read_together_without_waits_and_reduce() {
     assert_eq!((short.len(), long.len()), (13, 13));
     close(short[0], 0.2);
     close(long[0], 0.4);
-    // One rank sums with nobody: reduce is the update of its weights.
+    // One rank sums with no one: reduce is the update of its weights.
     let run = with("[]");
     close(run.step_seconds[0], 0.4);
 }

@@ -473,7 +473,7 @@ fn the_script_is_left_alone() {
 #[test]
 fn trouble_of_the_hook_is_not_the_scripts() {
     for environment in [
-        // Nobody listens there; the folder is none; settings that are none.
+        // No one listens there; the folder is none; settings that are none.
         vec![(VARIABLE, "/nowhere/socket")],
         vec![("STOKEHOLD_HOOK", r#"{"folder": "/proc/nothing"}"#)],
         vec![("STOKEHOLD_HOOK", "no JSON")],

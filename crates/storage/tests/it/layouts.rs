@@ -251,7 +251,7 @@ fn a_table_beside_images_names_its_columns_and_a_way_that_moves_nothing() {
         }
         assert!(dir.path().join("0.jpg").is_file());
     }
-    // As competitions have it: the table beside the folder.
+    // As competitions have it: the table next to the folder.
     let dir = tree(&["train/0.jpg", "train/1.jpg", "test/2.jpg"]);
     fs::write(dir.path().join("train.csv"), "image_id,label\n0.jpg,3\n1.jpg,4\n").unwrap();
     let message = error(dir.path());

@@ -34,6 +34,6 @@ fn files_are_read_by_their_own_paths() {
     assert!(error(1).starts_with(": cannot read this file"), "{}", error(1));
     assert_eq!(error(4), format!("{}: not a regular file", dir.path().display()));
     assert_eq!(error(5), "sample 5: this source has only 5");
-    // Nobody waits for a file that is not there.
+    // No one waits for a file that is not there.
     (0..6).for_each(|sample| list.expect(sample));
 }

@@ -329,7 +329,7 @@ fn classes_called_images_and_masks_stay_classes_where_that_is_clear() {
     }
 }
 
-/// A folder beside one with its name and `annot`, `mask` or the like is not taken for a class of photos.
+/// A folder next to one with its name and `annot`, `mask` or the like is not taken for a class of photos.
 #[test]
 fn a_folder_beside_its_masks_is_no_class() {
     for (images, masks) in [
@@ -358,7 +358,7 @@ fn a_folder_beside_its_masks_is_no_class() {
         assert_eq!(pairs(&dir, &open(&dir).unwrap().train).len(), 2);
     }
     for files in [
-        // Photos of faces with masks, other names, and a class beside them.
+        // Photos of faces with masks, other names, and a class next to them.
         &["face/1.jpg", "face_mask/1.jpg"][..],
         &["face/1.jpg", "face_mask/2.png"],
         &["face/1.jpg", "face_mask/1.png", "other/1.jpg"],

@@ -259,7 +259,7 @@ impl OfRun {
         if let Some(curves) = curves {
             pending.push_back(self.event("curves", curves));
         }
-        // Of several, nobody reads logs.
+        // Of several, no one reads logs.
         if let Some(path) = log_of(&found).filter(|_| self.of.is_none()) {
             let part = match self.log {
                 Some(from) => log::from(&path, from),

@@ -22,7 +22,7 @@ use crate::notes::Notes;
 use crate::places::{Found, Lost};
 use crate::{files, log, start, study, text};
 
-/// Runs that go on, on the first page.
+/// Runs that continue, on the first page.
 const RUNNING: usize = 12;
 /// Things that failed, on the first page.
 const FAILED: usize = 8;

@@ -1,4 +1,4 @@
-//! What a page changes and fetches: tags and notes, files, trials that are stopped, jobs that go on; this machine; TLS.
+//! What a page changes and fetches: tags and notes, files, trials that are stopped, jobs that continue; this machine; TLS.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -164,7 +164,7 @@ fn escaped(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
-/// A program that does as the command line does when it is to run a job: it says that it has it, and goes on.
+/// A program that does as the command line does when it is to run a job: it says that it has it, and continues.
 #[test]
 fn a_job_is_resumed_by_a_process_that_outlives_the_studio() {
     let dir = tempfile::tempdir().unwrap();
@@ -430,7 +430,7 @@ fn with_a_certificate_it_speaks_tls() {
         cookie.contains("; Secure") && cookie.contains("HttpOnly"),
         "{cookie}"
     );
-    // Without TLS there is no answer, and nobody else is held up.
+    // Without TLS there is no answer, and no one else is held up.
     assert_eq!(studio.raw("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 0);
     assert_eq!(ask("/api/session").status, 401);
     drop(studio);

@@ -13,7 +13,7 @@ use crate::{Running, within};
 /// A name with markup, for a class and a file.
 pub const HOSTILE: &str = "<img src=x onerror=window.hacked=1>";
 
-/// A folder `data` with a data set of 12 photos and a broken file, beside a plain folder.
+/// A folder `data` with a data set of 12 photos and a broken file, next to a plain folder.
 pub fn photos() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");

@@ -124,7 +124,7 @@ fn curves_and_logs_grow_and_a_broken_connection_goes_on_where_it_was() {
         (&json!(false), &json!("second"))
     );
     drop(events);
-    // While nobody is connected.
+    // While no one is connected.
     append(&metrics, "och\":1,\"step\":102,\"loss\":0.125,\"lr\":0.1}\n");
     append(&log, "f\nthird\n");
     let last = format!("Last-Event-ID: {}\r\n", second.id);

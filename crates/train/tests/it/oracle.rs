@@ -87,7 +87,7 @@ pub fn ask_of_files<T: DeserializeOwned>(question: &str, details: Value) -> Opti
 
 fn live(question: &str, details: &Value) -> Option<Value> {
     let python = std::env::var_os("STOKEHOLD_TEST_PYTHON")?;
-    // One that ends because nobody asked it may take a connection with it.
+    // One that ends because no one asked it may take a connection with it.
     let answer = (0..2).map(|_| asked(&python, question, details));
     let answer = answer.into_iter().find(|answer| !answer.is_empty());
     let answer = answer.unwrap_or_else(|| {

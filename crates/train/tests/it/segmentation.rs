@@ -37,7 +37,7 @@ fn segmenter(model: Network) -> Segmenter {
     }
 }
 
-/// The worst difference, which must be small beside the values.
+/// The worst difference, which must be small next to the values.
 fn assert_near(ours: &[f32], theirs: &[f32], what: &str) {
     let scale = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let apart = ours

@@ -478,7 +478,7 @@ def serve(process):
     while True:
         ready = [file for file, _ in events.poll(60_000)]
         if runner in ready:
-            # Nobody waits for an answer any more.
+            # No one waits for an answer any more.
             os.killpg(0, signal.SIGKILL)
         answering = {child for child in answering if os.waitpid(child, os.WNOHANG) == (0, 0)}
         if ready:

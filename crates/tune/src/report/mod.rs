@@ -15,7 +15,7 @@ use crate::{Insight, Strategy, in_words, short};
 /// At most this many trials are listed.
 const LISTED: usize = 500;
 
-/// The style of the pictures, beside [`stokehold_page::html::STYLE`].
+/// The style of the pictures, next to [`stokehold_page::html::STYLE`].
 pub const STYLE: &str = include_str!("figures.css");
 
 /// Pairs of this many parameters are drawn: the most important ones.

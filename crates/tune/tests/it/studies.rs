@@ -277,7 +277,7 @@ fn trials_without_hope_are_stopped() {
     }
 }
 
-/// At the rung 1 one of three goes on. Worked by hand: of 4, 5 and 6 trials there 1, 1 and 2 do.
+/// At the rung 1 one of three continues. Worked by hand: of 4, 5 and 6 trials there 1, 1 and 2 do.
 #[test]
 fn who_has_become_one_of_the_best_at_a_rung_goes_on() {
     let mut spec = spec();

@@ -122,7 +122,7 @@ impl<'a> Op<'a> {
         modifiers.iter().copied().find(|modifier| self.takes(modifier))
     }
 
-    /// The modifiers that nobody took.
+    /// The modifiers that no one took.
     pub fn left(&self) -> &[&'a str] {
         &self.modifiers
     }

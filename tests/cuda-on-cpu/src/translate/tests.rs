@@ -807,7 +807,7 @@ fn a_fused_half_sees_what_decides_a_tie() {
         [0x4200, 0x3556],
         [(0x0001, 0x3C01), (0, 0x3C00), (0x8001, 0x3C00)],
     );
-    // 7 * 37 is between 258 and 260; the same with 2^-40, and with 2^-100, which 64 bits do not hold beside it.
+    // 7 * 37 is between 258 and 260; the same with 2^-40, and with 2^-100, which 64 bits do not hold next to it.
     for tiny in [0x2B80, 0x0D80] {
         check(
             "bf16",

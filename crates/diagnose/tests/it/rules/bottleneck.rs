@@ -244,7 +244,7 @@ fn each_machine_is_judged_by_what_it_has() {
     let starved = Machine::new("algo-2", 100)
         .series("cpu0", dimension::CPU, |_| 99.0)
         .series("gpu0", dimension::GPU, |_| 1.0);
-    // A machine without GPU, whose full core is nobody's bottleneck as its trainer never waits.
+    // A machine without GPU, whose full core is no one's bottleneck as its trainer never waits.
     let busy = Machine::new("algo-1", 100)
         .series("cpu0", dimension::CPU, |_| 99.0)
         .spans((0..100).map(|at| (span::STEP, at as f64 - 0.5, 1.0, at)));

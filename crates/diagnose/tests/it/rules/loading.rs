@@ -150,7 +150,7 @@ fn loader_bound_on_both_sides_of_every_threshold() {
     assert!(run(10, 1.99, &["total_threshold=19"]).triggered);
     assert!(run(26, 0.21, &["patience=99"]).triggered);
     assert!(!run(26, 0.21, &["patience=100"]).triggered);
-    // Many short waits are not a loader that has to be quicker before all else: 30 of 0.4 s beside 80 s of steps.
+    // Many short waits are not a loader that has to be quicker before all else: 30 of 0.4 s next to 80 s of steps.
     let found = run(30, 0.4, &[]);
     assert!(
         found.recommendation.contains("would gain at most 13 %"),
@@ -184,7 +184,7 @@ fn loader_bound_on_both_sides_of_every_threshold() {
 
 #[test]
 fn preprocessing_beside_a_trainer_on_the_same_cores() {
-    // 60 steps of `slow` seconds, two seconds apart, each beside a busy worker; then 60 of 1 s alone.
+    // 60 steps of `slow` seconds, two seconds apart, each next to a busy worker; then 60 of 1 s alone.
     let run = |slow: f64, busy: f32, set: &[&str]| {
         let steps = (0..120).map(|step| {
             (
@@ -212,7 +212,7 @@ fn preprocessing_beside_a_trainer_on_the_same_cores() {
     assert!(run(1.09, 95.0, &["slowdown_threshold=8"]).triggered);
     assert!(!run(1.2, 90.0, &[]).triggered, "cpu_threshold");
     assert!(run(1.2, 90.0, &["cpu_threshold=89"]).triggered);
-    // A step's sample is the one that tells of its first second; half of those are beside a worker.
+    // A step's sample is the one that tells of its first second; half of those are next to a worker.
     let share = found.details["algo-1"]["share"].as_f64().unwrap();
     assert!((share - 50.0).abs() < 1.0, "{share}");
     assert!(!run(1.2, 95.0, &["threshold=52"]).triggered);

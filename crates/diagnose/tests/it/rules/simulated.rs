@@ -136,7 +136,7 @@ fn machines_of_different_speed_are_named() {
     );
 }
 
-/// A program on four cores without GPU and without marked steps, beside others that want so much of every core.
+/// A program on four cores without GPU and without marked steps, next to others that want so much of every core.
 fn beside(phase: Phase, others: Option<f32>, step_seconds: f64) -> Vec<Finding> {
     let recording = Simulation {
         phases: vec![phase],

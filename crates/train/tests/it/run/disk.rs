@@ -67,7 +67,7 @@ fn a_full_disk_is_told_and_spares_the_checkpoint_before() {
         .collect();
     assert_eq!(names.len(), 1, "{names:?}");
 
-    // With room again the run goes on from there.
+    // With room again the run continues from there.
     let TrainConfig { epochs, .. } = config;
     let (summary, second) = run(&config, true, End::Never);
     assert!(!summary.unwrap().interrupted);

@@ -216,7 +216,7 @@ fn with_synchronised_batch_norm_ranks_compute_what_one_does() {
     assert!(far, "the bound above tells the two apart");
 }
 
-/// Rank 0 of four hears from the last one that it is to stop. Three go on, and then one alone.
+/// Rank 0 of four hears from the last one that it is to stop. Three continue, and then one alone.
 #[test]
 fn another_number_of_ranks_goes_on_with_the_same_batches() {
     let dir = tempfile::tempdir().unwrap();
