@@ -220,7 +220,7 @@ fn the_reference_of_accelerators_is_true() {
     let names: Vec<String> = models.iter().map(ToString::to_string).collect();
     writeln!(
         text,
-        "| accelerator | precision | cores beside it | {} |",
+        "| accelerator | precision | cores next to it | {} |",
         names.join(" | ")
     )
     .unwrap();

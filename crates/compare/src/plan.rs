@@ -599,9 +599,9 @@ pub(crate) mod tests {
             gpu: GpuOptions::default(),
         };
         assert!(refused(|plan| plan.trials.truncate(1)).contains("at least two"));
-        assert!(refused(|plan| plan.trials = vec![Trial::Gpu, Trial::Fused]).contains("choose Burn"));
+        assert!(refused(|plan| plan.trials = vec![Trial::Gpu, Trial::Fused]).contains("train with Burn"));
         let on_gpu = |plan: &mut Plan| plan.trials = vec![Trial::StokeholdGpu, Trial::Torchvision];
-        assert!(refused(on_gpu).contains("choose PyTorch"));
+        assert!(refused(on_gpu).contains("train with PyTorch"));
         assert!(
             refused(|plan| plan.trials = vec![Trial::Dali, Trial::Fused, Trial::Dali])
                 .contains("dali is given twice")

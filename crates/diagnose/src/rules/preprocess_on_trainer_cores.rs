@@ -39,7 +39,7 @@ pub(super) const RULE: Rule = Rule {
         },
         Parameter {
             name: "slowdown_threshold",
-            meaning: "how much longer steps take beside busy workers, percent; slower above",
+            meaning: "how much longer steps take next to busy workers, percent; slower above",
             range: Range::Number(0.0, f64::INFINITY),
             defaults: [10.0; 3],
         },
@@ -69,7 +69,7 @@ fn judge(case: &Case) -> Finding {
         finding.details[&node.name] = json!({"share": share, "slowdown": found.slowdown});
         let slowdown = match found.slowdown {
             Some(slowdown) => {
-                format!("steps beside busy workers took {slowdown:.0} % longer than steps alone")
+                format!("steps next to busy workers took {slowdown:.0} % longer than steps alone")
             }
             None => "too few steps ran with and without busy workers beside them to compare".to_owned(),
         };
