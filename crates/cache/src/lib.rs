@@ -26,7 +26,7 @@
 //! * **It leaves room**: a 20th of its disk, at most 1 GiB, stays free for others, such as checkpoints.
 //! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
 //!   priority do it while less than half of the cores' time is used, by this process and all others, or while workers have nothing to do
-//!   and 15 % of the cores' time is free. Next to that it always takes a share of the time that the process gets ([`SHARE`]). So a
+//!   and 15 % of the cores' time is free. It always takes a share of the time that the process gets ([`SHARE`]). So a
 //!   training that never stops waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! A program that opens files itself asks for each by its [key](Cache::key_of_file), and offers those that the cache lacks. A sample of a
@@ -78,7 +78,7 @@ use stokehold_storage::{SampleBytes, Source, file_version};
 pub use cached::Cached;
 pub use error::CacheError;
 pub use folder::LEAST;
-use packing::{Packing, Waiting};
+use packing::Packing;
 
 /// The environment variable with the [`CachePlace`] of a program that is given none. Jobs with a channel of mode Cache set it for their
 /// scripts.
@@ -392,7 +392,7 @@ impl Cache {
     /// Offers a file that had this key before and after it was read. The threads that take the share pack it, or one thread in
     /// spare moments. If too many files wait, it is dropped.
     pub fn offer(&self, key: u128, file: &[u8]) {
-        self.packing.offer(Waiting::File, key, file);
+        self.packing.offer_file(key, file);
     }
 
     /// The folder.

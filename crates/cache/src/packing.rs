@@ -19,7 +19,7 @@ use crate::{CacheError, CacheFacts};
 
 /// The most bytes of files from a network that wait in memory. Beyond that only a sample's number waits, and its file is read again.
 const WAITING: usize = 64 << 20;
-/// The most bytes of [`Waiting::File`] in memory; one larger file may wait alone. The others are packed in a later epoch.
+/// The most bytes of files from [`Packing::offer_file`] in memory; one larger file may wait alone. The others are packed in a later epoch.
 const FILES: usize = 4 << 20;
 /// How many of the samples whose numbers wait are candidates for the next one: those that were read last. The system still has their
 /// files in memory.
@@ -68,6 +68,13 @@ struct Queue {
     bytes: usize,
     later: Vec<Waiting>,
     draws: u64,
+}
+
+impl Queue {
+    fn add(&mut self, waiting: Waiting, fresh: Fresh) {
+        self.bytes += fresh.file.len();
+        self.fresh.push_back((waiting, fresh));
+    }
 }
 
 /// What waits to be packed.
@@ -166,33 +173,33 @@ impl Packing {
         self.shared.refuse(progress, sample);
     }
 
-    /// Has something packed whose file was just read. A sample of this machine is not copied: that costs the loader more than it
-    /// costs the packing thread to read it again. A file that cannot be read again is left where too many wait.
+    /// Has a sample packed whose file was just read. A file of this machine is not copied: that costs the loader more than it costs
+    /// the packing thread to read it again.
     pub fn offer(&self, waiting: Waiting, key: Key, file: &[u8]) {
-        let shared = &*self.shared;
-        let is_file = matches!(waiting, Waiting::File);
-        if is_file && (shared.store.is_paused() || !may_pack(file) || shared.refused_files().contains(&key)) {
+        let fits = |queue: &Queue| queue.bytes + file.len() <= WAITING;
+        // Copied without the lock, which other loader threads wait for.
+        let copy = (waiting.is_distant() && fits(&self.shared.queue())).then(|| file.to_vec());
+        match copy {
+            Some(file) => self.shared.queue().add(waiting, Fresh { key, file }),
+            None => self.shared.queue().later.push(waiting),
+        }
+        self.start(self.spare);
+    }
+
+    /// Has a file packed that the caller has read, unless too many wait.
+    pub fn offer_file(&self, key: Key, file: &[u8]) {
+        let shared = &self.shared;
+        let fits = |queue: &Queue| queue.bytes == 0 || queue.bytes + file.len() <= FILES;
+        if shared.store.is_paused() || !may_pack(file) || !fits(&shared.queue()) {
             return;
         }
-        let fits = |queue: &Queue| match is_file {
-            true => queue.bytes == 0 || queue.bytes + file.len() <= FILES,
-            false => queue.bytes + file.len() <= WAITING,
-        };
-        // Copied without the lock, which other loader threads wait for.
-        let copy = ((is_file || waiting.is_distant()) && fits(&shared.queue())).then(|| file.to_vec());
-        {
-            let mut queue = shared.queue();
-            match copy {
-                Some(file) => {
-                    queue.bytes += file.len();
-                    queue.fresh.push_back((waiting, Fresh { key, file }));
-                }
-                None if is_file => return,
-                None => queue.later.push(waiting),
-            }
+        if shared.refused_files().contains(&key) {
+            return;
         }
-        // Other processes, such as a DataLoader's other workers, pack files too.
-        self.start(if is_file { 1 } else { self.spare });
+        let file = file.to_vec();
+        shared.queue().add(Waiting::File, Fresh { key, file });
+        // Other processes, such as a DataLoader's other workers, pack too.
+        self.start(1);
     }
 
     /// Packs all samples that are not there yet, on all cores.
