@@ -209,12 +209,18 @@ pub(crate) struct Learner {
 impl Learner {
     /// The configuration's model and optimiser before the first step, with the initial weights of its seed.
     pub fn new(config: &TrainConfig, classes: usize, device: Device) -> Result<Self, TrainError> {
-        let model = Network::new(config.arch, classes, config.seed, &device.clone().autodiff());
-        Self::with(config, model, device)
+        Self::with(config, device, |device| {
+            Network::new(config.arch, classes, config.seed, device)
+        })
     }
 
-    fn with(config: &TrainConfig, mut model: Network, device: Device) -> Result<Self, TrainError> {
+    fn with(
+        config: &TrainConfig,
+        device: Device,
+        network: impl FnOnce(&Device) -> Network,
+    ) -> Result<Self, TrainError> {
         config.precision.check(&device)?;
+        let mut model = network(&device.clone().autodiff());
         if config.freeze_backbone {
             model = model.freeze_backbone();
         }
@@ -236,10 +242,9 @@ impl Learner {
         checkpoint: Option<&Path>,
     ) -> Result<(Self, Option<usize>), TrainError> {
         let mut learner = match checkpoint {
-            Some(_) => {
-                let model = Network::to_be_loaded(config.arch, classes, &device.clone().autodiff());
-                Self::with(config, model, device)?
-            }
+            Some(_) => Self::with(config, device, |device| {
+                Network::to_be_loaded(config.arch, classes, device)
+            })?,
             None => Self::new(config, classes, device)?,
         };
         let mut replaced_head = None;
