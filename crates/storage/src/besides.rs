@@ -25,6 +25,9 @@ const OTHER_IMAGES: [&str; 20] = [
     ".pnm", ".svg", ".dng", ".cr2", ".nef", ".arw", ".dcm", ".exr",
 ];
 
+/// Folders with the history of a repository, which no one wants to lose.
+const REPOSITORIES: [&str; 4] = [".dvc", ".git", ".hg", ".svn"];
+
 /// Folders that programs leave, and that are seldom meant as classes.
 const STRAY: [&str; 5] = [
     "__MACOSX",
@@ -346,7 +349,7 @@ pub(crate) fn stray_in_words(name: &str) -> &'static str {
     match name {
         "__MACOSX" => "a folder that archives made on macOS leave",
         ".ipynb_checkpoints" => "a hidden folder that Jupyter makes",
-        ".git" | ".hg" | ".svn" | ".dvc" => "the history of a repository",
+        name if REPOSITORIES.contains(&name) => "the history of a repository",
         name if name.starts_with('.') => "a hidden folder",
         _ => "a folder that programs make for themselves",
     }
@@ -354,15 +357,11 @@ pub(crate) fn stray_in_words(name: &str) -> &'static str {
 
 /// How a data set is used without a stray folder.
 pub(crate) fn without(root: &Path, name: &str) -> String {
-    match name {
-        ".git" | ".hg" | ".svn" | ".dvc" => {
-            "move the class folders into a folder of their own, and give that one".to_owned()
-        }
-        _ => format!(
-            "delete it{}",
-            by_command(&root.join(name), |folder| format!("rm -r {folder}"))
-        ),
+    if REPOSITORIES.contains(&name) {
+        return "move the class folders into a folder of their own, and give that one".to_owned();
     }
+    let way = by_command(&root.join(name), |folder| format!("rm -r {folder}"));
+    format!("delete it{way}")
 }
 
 fn is_of_macos(name: &OsStr) -> bool {
