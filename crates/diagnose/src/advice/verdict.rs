@@ -20,16 +20,14 @@ pub fn verdict(
     workload: Option<&Workload>,
     advice: &[Advice],
 ) -> String {
-    let failed = failure(recording);
-    let mut parts = match (workload, &failed) {
-        (Some(workload), _) => of_workload(workload),
-        (None, Some(_)) => Vec::new(),
-        (None, None) => match too_short(recording) {
-            Some(short) => vec![short],
-            None => of_recording(recording, findings),
-        },
-    };
-    parts.splice(0..0, failed);
+    let mut parts = Vec::from_iter(failure(recording));
+    match (workload, too_short(recording)) {
+        (Some(workload), _) => parts.extend(of_workload(workload)),
+        // No cause is looked for where the command failed.
+        (None, _) if !parts.is_empty() => {}
+        (None, Some(short)) => parts.push(short),
+        (None, None) => parts.extend(of_recording(recording, findings)),
+    }
     // Changes on this machine come first in that list.
     if let Some(best) = advice.first() {
         let now = best.seconds_per_epoch + best.gain_seconds;
