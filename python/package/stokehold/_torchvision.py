@@ -218,9 +218,11 @@ _TIMMS: dict[str, set[str]] = {"MaybeToTensor": set(), "RandomResizedCropAndInte
 
 def _of_timm(transform: Any, images: _Images) -> list[T.Operation]:
     if type(transform).__name__ == "MaybeToTensor":
-        # It leaves tensors as they are.
-        was, images.kind = images.kind, "floats" if images.kind == "PIL" else images.kind
-        return [T.ToTensor()] if was == "PIL" else []
+        if images.kind != "PIL":
+            # It leaves tensors as they are.
+            return []
+        images.kind = "floats"
+        return [T.ToTensor()]
     if isinstance(transform.interpolation, (list, tuple)):
         raise OptionError('draws its interpolation; give it one, such as interpolation="bicubic" (train_interpolation of create_transform)')
     return [T.RandomResizedCrop(transform.size, transform.scale, transform.ratio, transform.interpolation)]

@@ -874,6 +874,10 @@ def _watch_torchvision() -> None:
     """Has torchvision's conversions to tensors take what is made here without a Pillow image between."""
     try:
         import torch
+
+        if torch.get_default_dtype() is not torch.float32:
+            # torchvision makes other numbers, as long as the script wants it so.
+            return
         from torch.nn.modules import module as modules
         from torchvision.transforms import _functional_pil, functional
         from torchvision.transforms.transforms import Compose, Normalize, ToTensor
@@ -890,12 +894,10 @@ def _watch_torchvision() -> None:
         _state.torchvision = True
         _warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}")
         return
-    if torch.get_default_dtype() is not torch.float32:
-        # torchvision makes other numbers, as long as the script wants it so.
-        return
     _state.torchvision = True
-    _watch_hues(_functional_pil, adjust_hue, to_grayscale)
-    if not _has_our_floats(torch, to_tensor, normalize):
+    probed = _probe()
+    _watch_hues(probed, _functional_pil, adjust_hue, to_grayscale)
+    if not _has_our_floats(probed, torch, to_tensor, normalize):
         _warn("stokehold.pillow leaves torchvision's tensors to torchvision, whose numbers differ")
         return
     floats_of, bytes_of = _conversions(torch, to_tensor, pil_to_tensor, normalize)
@@ -922,7 +924,7 @@ def _watch_torchvision() -> None:
         _replace(second, "pil_to_tensor", bytes_of)
 
 
-def _watch_hues(functional_pil: Any, adjust_hue: Any, to_grayscale: Any) -> None:
+def _watch_hues(probed: Any, functional_pil: Any, adjust_hue: Any, to_grayscale: Any) -> None:
     """Remembers the changes of colours that torchvision makes of several of Pillow's operations."""
 
     def hued(img: Any, hue_factor: Any) -> Any:
@@ -933,18 +935,21 @@ def _watch_hues(functional_pil: Any, adjust_hue: Any, to_grayscale: Any) -> None
         made = _stepped(img, _GRAY) if num_output_channels == 3 else None
         return to_grayscale(img, num_output_channels) if made is None else made
 
-    source, probe = _probe()
-    for code, value in ((_HUE, 0.3), (_GRAY, 0)):
-        if source.dense((_STEP, code, value, *probe.size), _LARGER_FIRST) != _step(probe, code, value).tobytes():
-            _warn("stokehold.pillow leaves changes of colours to Pillow, because torchvision's differ")
-            _state.colors = False
+    source, probe = probed
+
+    def differs(code: int, value: float) -> bool:
+        return bool(source.dense((_STEP, code, value, *probe.size), _LARGER_FIRST) != _step(probe, code, value).tobytes())
+
+    if differs(_HUE, 0.3) or differs(_GRAY, 0):
+        _warn("stokehold.pillow leaves changes of colours to Pillow, because torchvision's differ")
+        _state.colors = False
     _replace(functional_pil, "adjust_hue", hued)
     _replace(functional_pil, "to_grayscale", grey)
 
 
-def _has_our_floats(torch: Any, to_tensor: Any, normalize: Any) -> bool:
+def _has_our_floats(probed: Any, torch: Any, to_tensor: Any, normalize: Any) -> bool:
     """Whether torchvision makes the numbers that are made here."""
-    source, probe = _probe()
+    source, probe = probed
     width, height = probe.size
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     floats = torch.empty((3, height, width), dtype=torch.float32, device="cpu")
