@@ -77,10 +77,9 @@ def read(key: Optional[int], scale: int, grey: bool) -> Optional[Jpeg]:
 
 def offer(key: Optional[int], file: Any, source: Jpeg) -> None:
     """Has a file packed that had this key before it was read."""
-    if _state.cache is None:
-        return
     key = unchanged(key, file)
-    if key is not None:
-        _state.cache.offer(key, source.data)
+    if _state.cache is None or key is None:
+        return
+    _state.cache.offer(key, source.data)
     for sentence in _state.cache.news():
         _warn(sentence)
