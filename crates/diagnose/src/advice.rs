@@ -118,12 +118,9 @@ mod machines;
 mod model;
 mod prices;
 mod verdict;
-
-use std::fmt;
+mod words;
 
 use serde::{Deserialize, Serialize};
-use stokehold_base::words::plural;
-use stokehold_page::words::digits;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
 pub use machines::{Machines, OnMachine, machines};
@@ -131,6 +128,7 @@ use model::{Setting, WORTH_AT_WORST, fitted, fitted_by};
 pub use model::{beside_others, fit, misfit, without_others};
 pub use prices::{Gpu, MachinePrice, Prices, StoragePrice, amount};
 pub use verdict::verdict;
+use words::{arguments, flags, title, why};
 
 /// A change of the run, and its predicted effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -319,9 +317,6 @@ const WAITED: f64 = 0.03;
 /// How much more servers have to make, at worst, than the trainer takes.
 const ROOM: f64 = 1.1;
 
-/// Rates that differ by less are the same.
-const SAME_RATE: f64 = 0.02;
-
 /// More servers than this are no advice.
 const MOST_SERVERS: u64 = 64;
 
@@ -475,173 +470,6 @@ fn changes(
 /// Whether it is known that what workers wait for is storage. A script's may wait for anything.
 fn waits_are_reads(workload: &Workload) -> bool {
     workload.script.is_none() || workload.stage_seconds.contains_key("read")
-}
-
-fn title(change: &Change, workload: &Workload) -> String {
-    match change {
-        Change::Workers { .. } => format!("{change} instead of {}", workload.num_workers),
-        Change::Executor { .. } => format!("{change} instead of {}", workload.executor),
-        Change::BatchSize { .. } => format!("{change} instead of {}", workload.batch_size),
-        Change::Precision { .. } => format!("{change} instead of f32"),
-        Change::Shards => "prepared shards instead of single files".to_owned(),
-        Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
-        Change::FastImages => format!("{change} (the same pixels)"),
-        Change::PersistentWorkers => "persistent workers instead of new ones in every epoch".to_owned(),
-        Change::PinnedMemory | Change::Prefetch { .. } => change.to_string(),
-        Change::BytesToDevice => format!("{change} instead of before"),
-        Change::Storage => "storage that nobody waits for".to_owned(),
-        Change::Servers { .. } => format!("{change} instead of here"),
-    }
-}
-
-fn flags(change: &Change) -> Vec<String> {
-    let flag = |name: &str, value: &dyn fmt::Display| vec![name.to_owned(), value.to_string()];
-    match change {
-        Change::Workers { workers, .. } => flag("--workers", workers),
-        Change::Executor { executor } => flag("--executor", executor),
-        Change::BatchSize { batch_size } => flag("--batch-size", batch_size),
-        Change::Precision { precision } => flag("--precision", precision),
-        Change::Shards
-        | Change::Baked { .. }
-        | Change::FastImages
-        | Change::PersistentWorkers
-        | Change::PinnedMemory
-        | Change::BytesToDevice
-        | Change::Prefetch { .. }
-        | Change::Storage
-        | Change::Servers { .. } => Vec::new(),
-    }
-}
-
-/// The arguments of a script's `DataLoader` that make a change, or what takes its place.
-fn arguments(change: &Change) -> Vec<String> {
-    let argument = match change {
-        Change::Workers { workers, persistent } => {
-            let kept = persistent.then(|| "persistent_workers=True".to_owned());
-            return [format!("num_workers={workers}")]
-                .into_iter()
-                .chain(kept)
-                .collect();
-        }
-        Change::PersistentWorkers => "persistent_workers=True".to_owned(),
-        Change::PinnedMemory => "pin_memory=True".to_owned(),
-        Change::Prefetch { batches } => format!("prefetch_factor={batches}"),
-        Change::Executor { .. } => "stokehold.torch.DataLoader".to_owned(),
-        Change::FastImages => "import stokehold.pillow, stokehold.decoders".to_owned(),
-        _ => return Vec::new(),
-    };
-    vec![argument]
-}
-
-/// The numbers behind a prediction.
-fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> String {
-    let batch_bytes = workload.batch_bytes;
-    let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
-    let copies = workload
-        .script
-        .as_ref()
-        .map_or(0.0, |script| script.transfer_seconds);
-    let loader = |setting: &Setting| format!("{:.0} images/s", setting.loader());
-    match change {
-        Change::Workers { persistent, .. } => {
-            let rates = match (then.loader() / now.loader() - 1.0).abs() < SAME_RATE {
-                true => format!("alone, the loader would deliver {} as now", loader(then)),
-                false => format!(
-                    "alone, the loader would deliver {} instead of {}",
-                    loader(then),
-                    loader(now)
-                ),
-            };
-            let starts = match *persistent {
-                true => format!(
-                    "; workers that stay save {} from the second epoch on",
-                    ms(now.starts())
-                ),
-                false => String::new(),
-            };
-            format!(
-                "{rates}, next to a trainer that takes {:.0} images/s and keeps {:.1} of {} cores busy{starts}",
-                now.trainer,
-                now.trainer_cores(),
-                now.cores
-            )
-        }
-        Change::Executor { .. } if workload.script.is_some() => format!(
-            "an image costs {} of CPU time instead of {}, measured on images of this script, with {} instead of processes",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu),
-            plural(then.workers as usize, "thread")
-        ),
-        Change::Executor { .. } => format!(
-            "an image costs {} of CPU time instead of {}, measured on images of this run",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
-        ),
-        Change::FastImages => format!(
-            "an image costs {} of CPU time instead of {}, measured in this run by batches with and without, of the same pixels to \
-             the bit; `stokehold run --fast-images -- COMMAND` makes the change without an edit",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
-        ),
-        Change::Shards => format!(
-            "an image costs {} of CPU time instead of {}, measured on images of this run; make them with `stokehold \
-             prepare DATA SHARDS` and train on SHARDS, or have `--cache DIR` pack the images while you train",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
-        ),
-        Change::Baked { bytes, .. } => format!(
-            "an image costs {} of CPU time instead of {}, measured on images of this run; shards of {bytes:.2} times the files' \
-             bytes, JPEG quality 90, so pixels change a little; make them with `stokehold prepare DATA SHARDS --pipeline \
-             PIPELINE` and train on SHARDS",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
-        ),
-        Change::BatchSize { batch_size } => format!(
-            "alone, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
-             fewer steps, so the learning rate may have to change",
-            then.trainer, now.trainer
-        ),
-        Change::Precision { precision } => format!(
-            "alone, the trainer takes {:.0} images/s in {precision} instead of {:.0}, measured; weights stay f32, and \
-             losses differ a little",
-            then.trainer, now.trainer
-        ),
-        Change::PersistentWorkers => format!(
-            "the workers of an epoch take {} to start; this holds from the second epoch on",
-            ms(now.starts())
-        ),
-        Change::PinnedMemory => format!(
-            "copies to the device take {} an image from memory that is not pinned; at best all of that runs during the steps, \
-             with to(device, non_blocking=True)",
-            ms(copies)
-        ),
-        Change::BytesToDevice => format!(
-            "copies to the device take {} an image as numbers of 32 bits; as bytes (PILToTensor in place of ToTensor, and \
-             ToDtype(torch.float32, scale=True) and Normalize on the device) they are a quarter, and the workers compute less",
-            ms(copies)
-        ),
-        Change::Prefetch { .. } => format!(
-            "the workers would make {}, more than the {:.0} that are taken, so waits come from batches that take unequally long; \
-             at best a larger reserve hides all of them",
-            loader(now),
-            now.trainer
-        ),
-        Change::Storage => format!(
-            "a worker waits {} for the bytes of an image and computes {}; this is what a copy on a local disk or in \
-             memory would gain",
-            ms(now.wait),
-            ms(now.loader_cpu)
-        ),
-        Change::Servers { .. } => format!(
-            "alone, the trainer takes {:.0} images/s and the loader here delivers {}; they would deliver at least {}, \
-             counting each of their cores as half of one here, and need {} Gbit/s of network; start `stokehold serve DATA \
-             --listen 0.0.0.0:7000` on each, and train with --loader tcp://HOST:7000,..",
-            now.trainer,
-            loader(now),
-            loader(then),
-            digits(8e-9 * batch_bytes as f64 * now.trainer)
-        ),
-    }
 }
 
 #[cfg(test)]
