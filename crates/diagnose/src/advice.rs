@@ -642,7 +642,7 @@ mod tests {
     }
 
     /// A script of 20 images in batches of 4, whose two workers take a second to start in every epoch.
-    fn starting() -> Workload {
+    pub(super) fn starting() -> Workload {
         Workload {
             images: 20,
             batch_size: 4,

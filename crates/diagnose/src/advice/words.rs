@@ -158,7 +158,7 @@ fn why_workers(persistent: bool, now: &Setting, then: &Setting) -> String {
     let starts = match persistent {
         true => format!(
             "; workers that stay save {} from the second epoch on",
-            ms(now.starts())
+            ms(now.with_workers(then.workers).starts())
         ),
         false => String::new(),
     };
@@ -190,4 +190,29 @@ fn ms(seconds: f64) -> String {
 /// What a loader alone makes.
 fn loader(setting: &Setting) -> String {
     format!("{:.0} images/s", setting.loader())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::starting;
+    use super::*;
+
+    /// What workers save that stay is the start of as many as are advised, and not of as many as there were.
+    #[test]
+    fn the_reason_counts_the_start_of_the_advised_workers() {
+        let mut run = starting();
+        run.script.as_mut().unwrap().start_seconds = 1.0;
+        let (change, now) = (
+            Change::Workers {
+                workers: 8,
+                persistent: true,
+            },
+            Setting::of(&run).unwrap(),
+        );
+        let eight = now.with_workers(8);
+        assert!(eight.starts() > now.starts() + 1.0);
+        let said = why(&change, &now, &eight.with_persistent_workers(), &run);
+        let saved = format!("stay save {:.2} ms from", 1e3 * eight.starts());
+        assert!(said.contains(&saved), "{said}: {saved}");
+    }
 }
