@@ -126,11 +126,13 @@ fn texts(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// How often a phrase of whole words stands in a text, at the beginning of a sentence, too.
+/// How often a phrase of whole words stands in a text, at the beginning of a sentence, too. Python's `is None` is not counted.
 fn times(text: &str, phrase: &str) -> usize {
     let is_apart = |char: Option<char>| !char.is_some_and(|char| char.is_alphanumeric() || char == '_');
-    let text = text.to_ascii_lowercase();
+    let (first, rest) = phrase.split_at(1);
+    let begins = first.to_ascii_uppercase() + rest;
     text.match_indices(phrase)
+        .chain(text.match_indices(&begins))
         .filter(|(at, _)| {
             is_apart(text[..*at].chars().next_back()) && is_apart(text[at + phrase.len()..].chars().next())
         })
