@@ -2,31 +2,31 @@
 
 use crate::bits::Leftover;
 use crate::segments::{DHT, DQT, DRI, EOI, RST0, RST7, SOS, Segments};
-use crate::{Coding, Header};
+use crate::{Coding, Error, Header};
 
 const STRAY: &str = "bytes that belong to nothing, of which libjpeg warns";
 
-/// Where the first scan's segment has its body. `None` if a segment before it, or between scans, is one that libjpeg refuses; the
-/// decoder here skips such segments.
-pub(crate) fn first_scan(bytes: &[u8], header: &Header) -> Option<usize> {
+/// Refuses a file whose segments other readers may refuse: an unusual one, or any after the last scan, which libjpeg reads with all
+/// errors and the decoder here does not read.
+pub(crate) fn refuse_unusual(bytes: &[u8], header: &Header) -> Result<(), Error> {
+    let unusual = || Error::Unsupported("segments that libjpeg may refuse".into());
     let mut segments = Segments::resume(bytes, 2);
-    let (mut first, mut several) = (None, header.coding == Coding::Progressive);
+    // Whether a scan was there, whether there may be more of them, and whether anything came after the last one.
+    let (mut scanned, mut several, mut behind) = (false, header.coding == Coding::Progressive, false);
     loop {
-        let segment = segments.any().ok()?;
+        let segment = segments.any()?;
         match segment.marker {
             // Within a scan: a byte of data, and restarts.
-            0x00 if first.is_some() => {}
+            0x00 if scanned => {}
             0x01 | RST0..=RST7 => {}
-            EOI if first.is_some() => return first,
-            SOS => {
-                first = first.or(Some(segment.at));
-                several |= usize::from(*segment.body.first()?) != header.sampling.len();
-                if !several {
-                    return first;
-                }
+            EOI if scanned && !behind => return Ok(()),
+            SOS if !scanned || several => {
+                let count = segment.body.first().ok_or_else(unusual)?;
+                several |= usize::from(*count) != header.sampling.len();
+                (scanned, behind) = (true, false);
             }
-            0xC0..=0xC2 | DHT | DQT..=DRI | 0xE0..=0xEF | 0xFE => {}
-            _ => return None,
+            0xC0..=0xC2 | DHT | DQT..=DRI | 0xE0..=0xEF | 0xFE if !scanned || several => behind = scanned,
+            _ => return Err(unusual()),
         }
     }
 }

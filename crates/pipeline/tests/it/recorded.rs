@@ -339,8 +339,27 @@ fn a_file_without_its_end_is_refused() {
     let error = Source::new(&file[..file.len() - 2]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "truncated JPEG: the data ends without the marker of its end"
+        "truncated JPEG: the data ends before the end of the image"
     );
+    // However much follows.
+    assert!(Source::new(&[&file, &[0; 9000][..]].concat()).is_ok());
+    let cut = [&file[..file.len() - 2], &[0; 9000]].concat();
+    assert!(Source::new(&cut).is_err());
+}
+
+#[test]
+fn segments_after_the_last_scan_are_refused() {
+    let file = jpeg(20, 10);
+    for segment in [
+        &[0xFF, 0xD8][..],
+        &[0xFF, 0xDB, 0, 1],
+        &[0xFF, 0xFE, 0, 3, 1],
+        &[0xFF, 0xDA, 0, 2],
+        &[0xFF, 0xC0, 0, 2],
+    ] {
+        let inserted = [&file[..file.len() - 2], segment, &[0xFF, 0xD9]].concat();
+        assert!(Source::new(&inserted).is_err(), "{segment:x?}");
+    }
 }
 
 /// What [`Source::decode`] makes of a file.
