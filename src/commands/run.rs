@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     swap_loader: bool,
     /// Open JPEGs with stokehold.pillow and stokehold.decoders: the same pixels sooner, in any script that uses Pillow, cv2,
-    /// torchvision.io, simplejpeg or PyTurboJPEG. The script's Python needs the package stokehold. At the end a line says how many images that were, and what was saved.
+    /// torchvision.io, simplejpeg or PyTurboJPEG. The script's Python needs the package stokehold. At the end a line says how many images it made, and the CPU time saved.
     #[arg(long)]
     fast_images: bool,
     /// num_workers of every DataLoader, except of iterable data sets; also the threads of --swap-loader.
@@ -92,15 +92,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         Images::read(folder.path(), "decoders"),
     );
     let unmade = changes.unmade();
-    if images.opened > 0 {
+    if images.asked > 0 {
         note!("stokehold: {}", summary(&images, &PILLOW));
     }
-    if decoded.opened + decoded.fallen_back > 0 {
+    if decoded.asked + decoded.left > 0 {
         note!("stokehold: {}", summary(&decoded, &DECODERS));
     }
     // Not where the script failed, where images stay Pillow's, or where a loader of Stokehold's decodes them.
     let expected = args.fast_images && !args.swap_loader && code == 0 && !is_off();
-    if expected && unmade.is_none() && images.opened + decoded.opened + decoded.fallen_back == 0 {
+    if expected && unmade.is_none() && images.asked + decoded.asked + decoded.left == 0 {
         note!(
             "the script opened no JPEG with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG; with another library, call stokehold.decode instead"
         );
@@ -159,23 +159,27 @@ fn summary(images: &Images, names: &Names) -> String {
     };
     let mut text = format!(
         "{} {opened}{processes}, and {module} made {} images of them",
-        images.opened, images.made
+        images.asked, images.made
     );
     if images.cached > 0 {
         text += &format!("; {} came from the image cache", images.cached);
     }
     if images.different > 0 {
         text += &format!(
-            "; {} differed from those of {others}, which made the rest of its process's images: please report that",
+            "; {} differed from those of {others}, which took over in those processes: please report this",
             images.different
         );
     }
     let equal = images.compared - images.different.min(images.compared);
     match images.saved_seconds() {
         Some(saved) if images.compared >= ENOUGH => {
-            let ratio = images.pillow_seconds / images.own_seconds.max(1e-9);
+            let ratio = images.library_seconds / images.own_seconds.max(1e-9);
+            let saving = match saved > 0.0 {
+                true => format!("{saved:.1} s were saved"),
+                false => "nothing was saved".to_owned(),
+            };
             text += &format!(
-                "; {} were made by {others}, too: {equal} were equal, and took {ratio:.1} times the CPU time there, so {saved:.1} s were saved",
+                "; {} were made by {others}, too: {equal} were equal, and took {ratio:.1} times the CPU time there, so {saving}",
                 images.compared
             );
         }
@@ -187,13 +191,13 @@ fn summary(images: &Images, names: &Names) -> String {
         }
         None => {}
     }
-    if images.fallen_back > 0 {
+    if images.left > 0 {
         let reasons: Vec<_> = images
             .main_reasons()
             .iter()
             .map(|(reason, count)| format!("{count} because: {reason}"))
             .collect();
-        text += &format!("; {others} made {}: {}", images.fallen_back, reasons.join(", "));
+        text += &format!("; {others} made {}: {}", images.left, reasons.join(", "));
     }
     text
 }

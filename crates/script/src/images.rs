@@ -10,10 +10,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Images {
     /// JPEGs that were opened, or that a decoder was asked for.
-    #[serde(alias = "asked")]
-    pub opened: u64,
+    pub asked: u64,
     /// Of these, those that were in the image cache.
-    #[serde(default)]
     pub cached: u64,
     /// Images whose pixels Stokehold made.
     pub made: u64,
@@ -24,14 +22,12 @@ pub struct Images {
     /// CPU time of the images that were compared, seconds.
     pub own_seconds: f64,
     /// CPU time of Pillow or the library for the same images, seconds.
-    #[serde(alias = "library_seconds")]
-    pub pillow_seconds: f64,
+    pub library_seconds: f64,
     /// Images that Pillow or the library had to make.
-    #[serde(alias = "left")]
-    pub fallen_back: u64,
+    pub left: u64,
     /// Of these, how many for each reason.
     pub reasons: BTreeMap<String, u64>,
-    /// Processes that opened any.
+    /// Processes that were asked for any.
     #[serde(skip)]
     pub processes: u64,
 }
@@ -57,14 +53,14 @@ impl Images {
                 continue;
             };
             all.processes += 1;
-            all.opened += one.opened;
+            all.asked += one.asked;
             all.cached += one.cached;
             all.made += one.made;
             all.compared += one.compared;
             all.different += one.different;
             all.own_seconds += one.own_seconds;
-            all.pillow_seconds += one.pillow_seconds;
-            all.fallen_back += one.fallen_back;
+            all.library_seconds += one.library_seconds;
+            all.left += one.left;
             for (reason, count) in one.reasons {
                 *all.reasons.entry(reason).or_default() += count;
             }
@@ -74,7 +70,7 @@ impl Images {
 
     /// CPU time that was saved, seconds: what the images that were compared have saved, times as many as there were.
     pub fn saved_seconds(&self) -> Option<f64> {
-        let each = (self.pillow_seconds - self.own_seconds) / self.compared as f64;
+        let each = (self.library_seconds - self.own_seconds) / self.compared as f64;
         (self.compared > 0).then_some(each * self.made as f64)
     }
 
@@ -99,7 +95,7 @@ mod tests {
     fn counts_of_processes_are_summed() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Images::read(dir.path(), "images"), Images::default());
-        let one = r#"{"opened": 10, "cached": 3, "made": 8, "compared": 2, "different": 1, "own_seconds": 0.5, "pillow_seconds": 1.5, "fallen_back": 1, "reasons": {"a": 1}}"#;
+        let one = r#"{"asked": 10, "cached": 3, "made": 8, "compared": 2, "different": 1, "own_seconds": 0.5, "library_seconds": 1.5, "left": 1, "reasons": {"a": 1}}"#;
         fs::write(dir.path().join("images-1.json"), one).unwrap();
         fs::write(
             dir.path().join("images-2.json"),
@@ -108,13 +104,13 @@ mod tests {
         .unwrap();
         fs::write(dir.path().join("images-3.json"), "{").unwrap();
         fs::write(dir.path().join("made"), "").unwrap();
-        let decoded = r#"{"asked": 5, "made": 3, "compared": 0, "different": 0, "own_seconds": 0, "library_seconds": 0, "left": 2, "reasons": {}}"#;
+        let decoded = r#"{"asked": 5, "cached": 0, "made": 3, "compared": 0, "different": 0, "own_seconds": 0, "library_seconds": 0, "left": 2, "reasons": {}}"#;
         fs::write(dir.path().join("decoders-1.json"), decoded).unwrap();
         let decoded = Images::read(dir.path(), "decoders");
-        assert_eq!((decoded.opened, decoded.made, decoded.fallen_back), (5, 3, 2));
+        assert_eq!((decoded.asked, decoded.made, decoded.left), (5, 3, 2));
         let all = Images::read(dir.path(), "images");
         assert_eq!(
-            (all.processes, all.opened, all.cached, all.made, all.fallen_back),
+            (all.processes, all.asked, all.cached, all.made, all.left),
             (2, 20, 6, 16, 2)
         );
         assert_eq!((all.compared, all.different), (4, 2));

@@ -21,8 +21,6 @@ difference the process goes back to the libraries, with a warning.
 
 from __future__ import annotations
 
-import atexit
-import functools
 import inspect
 import os
 import stat
@@ -31,10 +29,9 @@ import threading
 import time
 import warnings
 import weakref
-from types import ModuleType
 from typing import Any, Callable, Optional
 
-from stokehold import _counts, _originals
+from stokehold._service import Service, memory_of
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "uninstall"]
@@ -49,32 +46,22 @@ _PIXELS_MOST = 1 << 26
 _LIBRARIES = {"cv2": "cv2", "torchvision.io": "torchvision", "simplejpeg": "simplejpeg", "turbojpeg": "PyTurboJPEG"}
 
 
-class _State:
+class _Decoders(Service):
     """What is installed in this process."""
 
     def __init__(self) -> None:
-        #: Every so many images one is compared with the library's; 0 for none.
-        self.every = 0
+        super().__init__("decoders", "STOKEHOLD_DECODERS")
         #: The modules that are served.
         self.served: set[str] = set()
         #: Those that are left alone, and why.
         self.refused: dict[str, str] = {}
-        #: Functions that were replaced: the owner, its attribute, what was there, and what is.
-        self.replaced: list[tuple[Any, str, Any, Any]] = []
-        #: The folder for the counts of the processes, and when they are written again.
-        self.folder: Optional[str] = None
-        self.next_write = 0.0
-        self.clear()
 
-    def clear(self) -> None:
-        self.asked = self.made = self.compared = self.different = self.left = 0
-        #: Seconds of this thread's CPU time for the images that were compared, here and by the library.
-        self.own_seconds = self.library_seconds = 0.0
-        #: How often a library did what it was asked for itself, by reason.
-        self.reasons: dict[str, int] = {}
+    def uninstall(self) -> None:
+        super().uninstall()
+        self.served.clear()
 
 
-_state = _State()
+_state = _Decoders()
 
 
 class _Left(ValueError):
@@ -88,13 +75,7 @@ def counts() -> dict[str, Any]:
     `different`, with the CPU time of both sides (`own_seconds`, `library_seconds`); images that were `left` to the library, and the
     `reasons`.
     """
-    names = ("asked", "made", "compared", "different", "own_seconds", "library_seconds", "left")
-    return {**{name: getattr(_state, name) for name in names}, "reasons": dict(_state.reasons)}
-
-
-def _leave(library: str, reason: str) -> None:
-    _state.left += 1
-    _counts.count(_state.reasons, f"{library}: {reason}", _state.folder is not None)
+    return _state.counts()
 
 
 # Pixels.
@@ -103,41 +84,23 @@ def _leave(library: str, reason: str) -> None:
 def _served(library: str, make: Callable[[], Any], by_library: Callable[[], Any], same: Callable[[Any, Any], bool]) -> Any:
     """What `make` makes; what the library makes where that is refused, and now and then to compare it."""
     _state.asked += 1
-    if _state.folder is not None and time.monotonic() >= _state.next_write:
-        # A worker may be ended without a word.
-        write_counts()
-        _state.next_write = time.monotonic() + 0.1
-    compared = _counts.due(_state)
+    _state.write_now_and_then()
+    compared = _state.is_due()
     began = time.thread_time() if compared else 0.0
     try:
         made = make()
     except Exception as error:
         # Whatever it is: the library says what is wrong with what it was given.
-        _leave(library, str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        _state.leave(f"{library}: {reason}")
     else:
         _state.made += 1
-        return _compared(library, made, time.thread_time() - began, by_library, same) if compared else made
+        if not compared:
+            return made
+        differs = f"stokehold.decoders: an image differs from {library}'s; the libraries make the images of this process from here on"
+        return _state.compare(made, time.thread_time() - began, by_library, same, differs)
     # Outside of the handler: an exception of the library has no context of this module's.
     return by_library()
-
-
-def _compared(library: str, made: Any, own: float, by_library: Callable[[], Any], same: Callable[[Any, Any], bool]) -> Any:
-    began = time.thread_time()
-    expected = by_library()
-    _state.library_seconds += time.thread_time() - began
-    _state.own_seconds += own
-    _state.compared += 1
-    if same(made, expected):
-        return made
-    _state.different += 1
-    uninstall()
-    warnings.warn(
-        f"stokehold.decoders: an image differs from {library}'s; the libraries make the images of this process from here on. "
-        f"Please report this with the file and the versions of {library} and stokehold",
-        RuntimeWarning,
-        stacklevel=4,
-    )
-    return expected
 
 
 def _file(path: Any) -> bytes:
@@ -145,7 +108,7 @@ def _file(path: Any) -> bytes:
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     if type(path) is not str:
-        raise _Left("a name that is no text")
+        raise _Left("a file name that is no str")
     # Libraries take names in UTF-8.
     path.encode()
     try:
@@ -191,7 +154,7 @@ class _Image:
             color = "grey" if components == 1 else color[:-1]
         orientation = jpeg.plain_orientation if upright else 1
         if orientation is None:
-            raise _Left("EXIF that readers take for different things")
+            raise _Left("EXIF in which readers find different orientations")
         self.exchanged = exchanges and orientation > 4
         if self.exchanged:
             orientation = _EXCHANGED[orientation]
@@ -288,8 +251,8 @@ def _serve_cv2(cv2: Any) -> str:
 
         return _served("cv2", make, lambda: imdecode(*args, **kwargs), _equal_arrays)
 
-    _replace(cv2, "imread", read)
-    _replace(cv2, "imdecode", decode)
+    _state.replace(cv2, "imread", read)
+    _state.replace(cv2, "imdecode", decode)
     return ""
 
 
@@ -315,7 +278,7 @@ def _serve_torchvision(io: Any) -> str:
         pixels = torch.empty((height, width, made.channels), dtype=torch.uint8, device="cpu")
         if type(pixels) is not torch.Tensor or not pixels.is_cpu:
             raise _Left("torch makes tensors of another kind here")
-        made.write(pixels.data_ptr(), pixels.numel() * pixels.element_size())
+        made.write(*memory_of(pixels))
         # torchvision turns by views where it can.
         return pixels.permute((2, 1, 0) if made.exchanged else (2, 0, 1))
 
@@ -398,8 +361,8 @@ def _serve_torchvision(io: Any) -> str:
 
     for name, original in (("decode_jpeg", decode_jpeg), ("decode_image", decode_image), ("read_image", read_image)):
         new = instead_of(original)
-        _replace(image, name, new)
-        _replace(io, name, new)
+        _state.replace(image, name, new)
+        _state.replace(io, name, new)
     return ""
 
 
@@ -452,7 +415,7 @@ def _serve_simplejpeg(simplejpeg: Any) -> str:
 
         return _served("simplejpeg", make, lambda: decode_jpeg(*args, **kwargs), _equal_arrays)
 
-    _replace(simplejpeg, "decode_jpeg", decode)
+    _state.replace(simplejpeg, "decode_jpeg", decode)
     return ""
 
 
@@ -502,7 +465,7 @@ def _serve_turbojpeg(turbojpeg: Any) -> str:
 
         return _served("PyTurboJPEG", make, lambda: original(self, *args, **kwargs), _equal_arrays)
 
-    _replace(kind, "decode", decode)
+    _state.replace(kind, "decode", decode)
     return ""
 
 
@@ -519,38 +482,6 @@ def _with_orientation(jpeg: bytes, orientation: int) -> bytes:
     return jpeg[:2] + b"\xff\xe1" + (8 + len(tiff)).to_bytes(2, "big") + b"Exif\0\0" + tiff + jpeg[2:]
 
 
-class _BuiltIn:
-    """A function in the place of a built-in one, which is no method where a class has it as an attribute."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-    def __reduce__(self) -> str:
-        # Pickle and copy find it by its name.
-        return str(self.__dict__["__qualname__"])
-
-
-def _replace(owner: Any, name: str, new: Any) -> None:
-    """Puts a function in the place of another one, which it names, and which can still be pickled."""
-    old = owner.__dict__[name]
-    if not hasattr(old, "__get__") and not hasattr(new, "_stokehold_instead_of"):
-        new = _BuiltIn(new)
-    if not hasattr(new, "_stokehold_instead_of"):
-        functools.update_wrapper(new, old)
-        new._stokehold_instead_of = old
-        if isinstance(owner, ModuleType):
-            if old.__module__ != owner.__name__:
-                # A built-in one, or one that stays where it was made: pickle finds that there.
-                new.__module__, new.__qualname__ = owner.__name__, name
-            if old.__module__ in (None, owner.__name__):
-                _originals.move(old, owner.__name__)
-    _state.replaced.append((owner, name, old, new))
-    setattr(owner, name, new)
-
-
 def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bool = False) -> bool:
     """Has the decoders of libraries that are imported served here, from now on and in processes that are forked later. Importing
     this module does it, too.
@@ -564,26 +495,22 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
         Whether any library is served. None is where `STOKEHOLD_DECODERS=off`. One that decodes other pixels is left alone; a
         warning says which and why.
     """
-    setting = os.environ.get("STOKEHOLD_DECODERS", "")
-    if setting == "off":
+    if not _state.begin(every, folder):
         return False
-    _state.every = _counts.every("STOKEHOLD_DECODERS", setting) if every is None else every
-    if folder is not None and _state.folder is None:
-        atexit.register(write_counts)
-    _state.folder = folder if folder is not None else _state.folder
-    _counts.write_at_end(_state, write_counts)
     serve: dict[str, Callable[[Any], str]] = {
         "cv2": _serve_cv2,
         "torchvision.io": _serve_torchvision,
         "simplejpeg": _serve_simplejpeg,
         "turbojpeg": _serve_turbojpeg,
     }
+    if not _state.served:
+        _state.clear()
+        for module, why in _state.refused.items():
+            _state.leave(f"{_LIBRARIES[module]}: {why}")
     for module, library in _LIBRARIES.items():
         loaded = sys.modules.get(module)
         if loaded is None or module in _state.served or module in _state.refused or _is_loading(loaded):
             continue
-        if not _state.served and not _state.refused:
-            _state.clear()
         try:
             differs = serve[module](loaded)
         except Exception as error:
@@ -592,13 +519,13 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
             _state.served.add(module)
             continue
         _state.refused[module] = differs
-        _leave(library, differs)
+        _state.leave(f"{library}: {differs}")
         version = getattr(loaded, "__version__", None)
         name = library if version is None else f"{library} {version}"
         if not quiet:
             warnings.warn(f"stokehold.decoders leaves {name} alone: {differs}", RuntimeWarning, stacklevel=2)
     if _state.served:
-        _at_fork()
+        _state.watch_forks()
     return bool(_state.served)
 
 
@@ -612,31 +539,7 @@ def _is_loading(module: Any) -> bool:
 
 def uninstall() -> None:
     """Gives everything that was replaced back to its library."""
-    while _state.replaced:
-        owner, name, old, new = _state.replaced.pop()
-        _originals.move_back(old)
-        if owner.__dict__.get(name) is new:
-            # Otherwise the script has put its own there.
-            setattr(owner, name, old)
-    _state.served.clear()
-
-
-@functools.lru_cache(maxsize=1)
-def _at_fork() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_begin_process)
-
-
-def _begin_process() -> None:
-    _state.clear()
-    _counts.write_at_end(_state, write_counts)
-
-
-def write_counts() -> None:
-    """Leaves this process's :func:`counts` in the folder that :func:`install` was given."""
-    if _state.folder is None or not _state.asked and not _state.left:
-        return
-    _counts.write(_state, "decoders", counts())
+    _state.uninstall()
 
 
 install()

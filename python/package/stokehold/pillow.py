@@ -22,22 +22,19 @@ With `STOKEHOLD_IMAGE_CACHE=DIR[:SIZE]`, files that this or another process has 
 
 from __future__ import annotations
 
-import atexit
-import functools
 import io
-import os
 import struct
 import sys
 import threading
 import time
 import warnings
 import weakref
-from types import ModuleType
 from typing import Any, Callable, Optional
 
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
-from stokehold import _cache, _counts, _originals
+from stokehold import _cache
+from stokehold._service import Service, memory_of
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
@@ -66,10 +63,11 @@ _set_class = object.__dict__["__class__"].__set__
 _lock = threading.RLock()
 
 
-class _State:
+class _Images(Service):
     """What is installed in this process."""
 
     def __init__(self) -> None:
+        super().__init__("images", "STOKEHOLD_PILLOW")
         #: Pillow's factory of JPEGs, while this module's is in its place.
         self.factory: Optional[Callable[..., Any]] = None
         #: Whether Pillow reads headers without their tables.
@@ -86,28 +84,31 @@ class _State:
         self.reductions = self.colors = self.transforms = True
         #: Whether images that are decoded at a scale are, and conversions between RGB and grey.
         self.drafts = self.conversions = True
-        #: Every so many images one is compared with Pillow's; 0 for none.
-        self.every = 0
-        #: Functions and methods of others that were replaced: the owner, its attribute, what was there, or None, and what is.
-        self.replaced: list[tuple[Any, str, Any, Any]] = []
-        #: Whether torchvision's are among them, or cannot be.
+        #: Whether functions of torchvision are replaced, or cannot be.
         self.torchvision = False
-        #: The folder for the counts of the processes, and when they are written again.
-        self.folder: Optional[str] = None
-        self.next_write = 0.0
-        self.clear()
 
     def clear(self) -> None:
-        self.opened = self.cached = self.made = self.compared = self.different = self.fallen_back = 0
-        #: Seconds of this thread's CPU time for the images that were compared, here and by Pillow.
-        self.own_seconds = self.pillow_seconds = 0.0
-        #: How often Pillow did what could have been remembered, by reason.
-        self.reasons: dict[str, int] = {}
+        super().clear()
         #: The last file that was not decoded here, the reason, and Pillow's image of it, once there is one.
         self.damaged: Optional[tuple[Jpeg, str, Any]] = None
 
+    def uninstall(self) -> None:
+        if self.factory is None:
+            return
+        if Image.OPEN["JPEG"][0] is _open:
+            Image.register_open("JPEG", self.factory, Image.OPEN["JPEG"][1])
+        self.factory = None
+        super().uninstall()
+        self.torchvision = False
 
-_state = _State()
+    def begin_process(self) -> None:
+        global _lock
+        _lock = threading.RLock()
+        super().begin_process()
+        _cache.begin_process()
+
+
+_state = _Images()
 #: Images that are remembered and have no pixels yet, by their ids: Pillow's images cannot be hashed.
 _pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -115,17 +116,11 @@ _pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 def counts() -> dict[str, Any]:
     """What happened in this process since :func:`install`.
 
-    `opened` JPEGs, and those that were `cached`; images whose pixels were `made` here, those that were `compared` with Pillow's
-    and those that were `different`, with the CPU time of both sides (`own_seconds`, `pillow_seconds`); images that have `fallen_back` to Pillow, and
-    the `reasons`.
+    JPEGs that were opened (`asked`), and how many of them were `cached`; images whose pixels were `made` here; how many images were
+    `compared` with Pillow's and how many were `different`, with the CPU time of both sides (`own_seconds`, `library_seconds`);
+    images that were `left` to Pillow, and the `reasons`.
     """
-    names = ("opened", "cached", "made", "compared", "different", "own_seconds", "pillow_seconds", "fallen_back")
-    return {**{name: getattr(_state, name) for name in names}, "reasons": dict(_state.reasons)}
-
-
-def _fall_back(reason: str) -> None:
-    _state.fallen_back += 1
-    _counts.count(_state.reasons, reason, _state.folder is not None)
+    return _state.counts()
 
 
 # Pixels.
@@ -211,41 +206,32 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
     Pillow's image, and that is the result where it differs."""
     damaged = _state.damaged
     if damaged is not None and damaged[0] is source:
-        _fall_back(damaged[1])
+        _state.leave(damaged[1])
         return None
-    compared = _counts.due(_state)
+    compared = _state.is_due()
     began = time.thread_time() if compared else 0.0
     try:
         made = make(ops, _LARGER_FIRST)
     except TypeError as error:
-        _fall_back(str(error))
+        _state.leave(str(error))
         return None
     except (ValueError, MemoryError) as error:
-        _fall_back(str(error))
+        _state.leave(str(error))
         _state.damaged = (source, str(error), None)
         return None
     _state.made += 1
     if not compared:
         return made
     own = time.thread_time() - began
-    # A packed image becomes a JPEG first, which is not Pillow's time.
-    _ = source.data
+    # A packed image becomes a JPEG first, which is no one's time.
+    file = io.BytesIO(source.data)
     began = time.thread_time()
-    expected = by_pillow(_by_pillow(source, ops))
-    _state.pillow_seconds += time.thread_time() - began
-    _state.own_seconds += own
-    _state.compared += 1
-    if same(made, expected):
-        return made
-    _state.different += 1
-    uninstall()
-    warnings.warn(
-        f"stokehold.pillow: an image differs from Pillow's after {ops}; Pillow makes the images of this process from here on. "
-        "Please report this with the file and the versions of Pillow and stokehold",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return expected
+    # Pillow opens the file for the comparison, so this side does, too.
+    _Opened(file)
+    Jpeg(source.data, *source.draft)
+    own += time.thread_time() - began
+    differs = f"stokehold.pillow: an image differs from Pillow's after {ops}; Pillow makes the images of this process from here on"
+    return _state.compare(made, own, lambda: by_pillow(_by_pillow(source, ops)), same, differs)
 
 
 def _dense(source: Jpeg, ops: tuple[float, ...]) -> Optional[bytes]:
@@ -317,7 +303,7 @@ def _copied(info: dict[Any, Any]) -> dict[Any, Any]:
 
 #: Larger images, also between two passes of a resize, are Pillow's, which raises MemoryError where it has to.
 _PIXELS_MOST = 1 << 26
-#: Numbers of operations that are remembered: from four a operation on.
+#: At most this many numbers of operations are remembered; an operation has at least four.
 _MOST = 400
 
 
@@ -394,7 +380,7 @@ def _load_opened(image: Any) -> None:
     if image.mode != "CMYK":
         pixels = _core(source, (), image._size, image.mode)
     else:
-        _fall_back(f'pixels of mode {image.mode} were wanted before convert("RGB")')
+        _state.leave(f'pixels of mode {image.mode} were wanted before convert("RGB")')
         plain: Any = _plain_file(source)
         plain.load()
         pixels = plain.im
@@ -412,7 +398,7 @@ def _read(image: Any) -> bool:
     tile, config = image.tile, image.decoderconfig
     if config == (8, 0):
         # At this scale Pillow may make other pixels of a damaged file.
-        _fall_back("draft at an eighth of the size")
+        _state.leave("draft at an eighth of the size")
         return False
     if (
         len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *image._size)
@@ -439,7 +425,7 @@ def _read(image: Any) -> bool:
                 raise ValueError("Pillow reads another header")
             _cache.offer(key, file, source)
     except (ValueError, TypeError, MemoryError) as error:
-        _fall_back(str(error))
+        _state.leave(str(error))
         if place is not None:
             file.seek(place)
         return False
@@ -713,35 +699,23 @@ setattr(_Opened, _PIXELS, property(_get_pixels_of_opened, _set_pixels_of_opened)
 
 def _open(file: Any, filename: Any = None) -> Any:
     """Pillow's factory of JPEGs."""
-    assert _state.factory is not None
+    factory = _state.factory
+    if factory is None:
+        # It was given back, and a program has kept this one.
+        return JpegImagePlugin.jpeg_factory(file, filename)
     image = _Opened(file, filename)
     if "mp" in image.info:
         # Several images in one file.
         file.seek(0)
-        return _state.factory(file, filename)
-    _state.opened += 1
+        return factory(file, filename)
+    _state.asked += 1
     if not _state.torchvision and "torchvision.transforms.functional" in sys.modules:
         _watch_torchvision()
-    if _state.folder is not None and time.monotonic() >= _state.next_write:
-        # A worker may be ended without a word.
-        write_counts()
-        _state.next_write = time.monotonic() + 0.1
+    _state.write_now_and_then()
     return image
 
 
 # Others' functions.
-
-
-def _replace(owner: Any, name: str, new: Any) -> None:
-    """Puts a function in the place of another one, which it names, and which can still be pickled."""
-    old = owner.__dict__.get(name)
-    if old is not None and not hasattr(new, "_stokehold_instead_of"):
-        functools.update_wrapper(new, old)
-        new._stokehold_instead_of = old
-        if isinstance(owner, ModuleType):
-            _originals.move(old)
-    _state.replaced.append((owner, name, old, new))
-    setattr(owner, name, new)
 
 
 def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
@@ -771,11 +745,11 @@ def _watch_colors() -> None:
         return posterize(image, bits) if made is None else made
 
     def solarized(image: Any, threshold: Any = 128) -> Any:
-        made = _stepped(image, _SOLARIZE, threshold) if type(threshold) in (int, float) else None
+        made = _stepped(image, _SOLARIZE, threshold) if type(threshold) in (int, float) and abs(threshold) <= 1e6 else None
         return solarize(image, threshold) if made is None else made
 
-    _replace(ImageOps, "posterize", posterized)
-    _replace(ImageOps, "solarize", solarized)
+    _state.replace(ImageOps, "posterize", posterized)
+    _state.replace(ImageOps, "solarize", solarized)
 
 
 def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> Any:
@@ -825,8 +799,8 @@ def _watch_borders() -> None:
                 pass
         return pad(image, size, method, color, centering) if made is None else made
 
-    _replace(ImageOps, "expand", expanded)
-    _replace(ImageOps, "pad", padded)
+    _state.replace(ImageOps, "expand", expanded)
+    _state.replace(ImageOps, "pad", padded)
 
 
 def _watch_enhancer(kind: Any, code: int) -> None:
@@ -857,7 +831,7 @@ def _watch_enhancer(kind: Any, code: int) -> None:
         return enhance(self, factor) if made is None else made
 
     for name, function in (("__init__", begun), ("__getattr__", missing), ("enhance", enhanced)):
-        _replace(kind, name, function)
+        _state.replace(kind, name, function)
 
 
 def _watch_operation(name: str, code: int) -> None:
@@ -867,7 +841,7 @@ def _watch_operation(name: str, code: int) -> None:
         made = None if args or kwargs else _stepped(image, code)
         return operation(image, *args, **kwargs) if made is None else made
 
-    _replace(ImageOps, name, watched)
+    _state.replace(ImageOps, name, watched)
 
 
 def _watch_torchvision() -> None:
@@ -916,12 +890,12 @@ def _watch_torchvision() -> None:
         normalization = _normalization(_listed(torch, second.mean), _listed(torch, second.std), len(image.mode))
         return None if normalization is None else floats_of(image, normalization)
 
-    _replace(functional, "to_tensor", tensor_of)
-    _replace(functional, "pil_to_tensor", bytes_of)
-    _replace(Compose, "__call__", _composed(compose, ToTensor, fused))
+    _state.replace(functional, "to_tensor", tensor_of)
+    _state.replace(functional, "pil_to_tensor", bytes_of)
+    _state.replace(Compose, "__call__", _composed(compose, ToTensor, fused))
     second = sys.modules.get("torchvision.transforms.v2.functional._type_conversion")
     if getattr(second, "pil_to_tensor", None) is pil_to_tensor:
-        _replace(second, "pil_to_tensor", bytes_of)
+        _state.replace(second, "pil_to_tensor", bytes_of)
 
 
 def _watch_hues(probed: Any, functional_pil: Any, adjust_hue: Any, to_grayscale: Any) -> None:
@@ -943,8 +917,8 @@ def _watch_hues(probed: Any, functional_pil: Any, adjust_hue: Any, to_grayscale:
     if differs(_HUE, 0.3) or differs(_GRAY, 0):
         _warn("stokehold.pillow leaves changes of colours to Pillow, because torchvision's differ")
         _state.colors = False
-    _replace(functional_pil, "adjust_hue", hued)
-    _replace(functional_pil, "to_grayscale", grey)
+    _state.replace(functional_pil, "adjust_hue", hued)
+    _state.replace(functional_pil, "to_grayscale", grey)
 
 
 def _has_our_floats(probed: Any, torch: Any, to_tensor: Any, normalize: Any) -> bool:
@@ -956,18 +930,13 @@ def _has_our_floats(probed: Any, torch: Any, to_tensor: Any, normalize: Any) -> 
     if type(floats) is not torch.Tensor:
         return False
     for normalization in (None, (mean, std)):
-        source.floats_to((), _LARGER_FIRST, *_memory(floats), normalization)
+        source.floats_to((), _LARGER_FIRST, *memory_of(floats), normalization)
         expected = to_tensor(probe)
         if not torch.equal(floats, expected if normalization is None else normalize(expected, mean, std)):
             return False
     levels = floats[:1]
-    source.floats_to((_CONVERT, 1, width, height), _LARGER_FIRST, *_memory(levels), (mean, std))
+    source.floats_to((_CONVERT, 1, width, height), _LARGER_FIRST, *memory_of(levels), (mean, std))
     return bool(torch.equal(levels, normalize(to_tensor(probe.convert("L")), mean[:1], std[:1])))
-
-
-def _memory(tensor: Any) -> tuple[int, int]:
-    """Where a tensor's numbers lie, and how many bytes they take."""
-    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
 
 def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any) -> tuple[Any, Any]:
@@ -996,7 +965,7 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
                 out = torch.empty((channels, height, width), dtype=torch.float32, device="cpu")
             if type(out) is not torch.Tensor:
                 raise TypeError("torch makes tensors of another kind here")
-            source.floats_to(ops, larger_first, *_memory(out), normalization)
+            source.floats_to(ops, larger_first, *memory_of(out), normalization)
             return out
 
         def by_torchvision(image: Any) -> Any:
@@ -1016,7 +985,7 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
             out = torch.empty((height, width, len(pic.mode)), dtype=torch.uint8)
             if type(out) is not torch.Tensor or not out.is_cpu:
                 raise TypeError("torch makes tensors of another kind here")
-            source.dense_to(ops, larger_first, *_memory(out))
+            source.dense_to(ops, larger_first, *memory_of(out))
             return out.permute((2, 0, 1))
 
         made = made_of(pic, source, ops, make, pil_to_tensor)
@@ -1088,16 +1057,9 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
         Whether it is installed. It is not where `STOKEHOLD_PILLOW=off`, and where the installed Pillow decodes other pixels or
         keeps its images in another way; then a warning says what differs.
     """
-    setting = os.environ.get("STOKEHOLD_PILLOW", "")
-    if setting == "off":
+    if not _state.begin(every, folder):
         return False
-    if every is None:
-        every = _counts.every("STOKEHOLD_PILLOW", setting)
-    _state.every, _state.quiet = every, quiet
-    if folder is not None and _state.folder is None:
-        atexit.register(write_counts)
-    _state.folder = folder if folder is not None else _state.folder
-    _counts.write_at_end(_state, write_counts)
+    _state.quiet = quiet
     if _state.factory is not None:
         return True
     if _state.refused:
@@ -1130,7 +1092,8 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
         _watch_colors()
     if "torchvision.transforms.functional" in sys.modules:
         _watch_torchvision()
-    _at_fork()
+    # In the child, everyone who uses a remembered image would make its pixels again.
+    _state.watch_forks(before=_make_all)
     return True
 
 
@@ -1141,22 +1104,7 @@ def is_installed() -> bool:
 
 def uninstall() -> None:
     """Gives JPEGs and all that was replaced back to Pillow and torchvision. Images that are there stay what they are."""
-    if _state.factory is None:
-        return
-    if Image.OPEN["JPEG"][0] is _open:
-        Image.register_open("JPEG", _state.factory, Image.OPEN["JPEG"][1])
-    _state.factory = None
-    while _state.replaced:
-        owner, name, old, new = _state.replaced.pop()
-        _originals.move_back(old)
-        if owner.__dict__.get(name) is not new:
-            # The script has put its own there.
-            continue
-        if old is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, old)
-    _state.torchvision = False
+    _state.uninstall()
 
 
 def _warn(text: str) -> None:
@@ -1251,13 +1199,6 @@ def _differs_in_its_header(file: Any) -> bool:
     return any(getattr(plain, name, None) != getattr(own, name, None) for name in names)
 
 
-@functools.lru_cache(maxsize=1)
-def _at_fork() -> None:
-    """Has images get their pixels before a fork: in the child, everyone who uses one would make them again."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_make_all, after_in_child=_begin_process)
-
-
 def _make_all() -> None:
     for _ in range(3):
         try:
@@ -1274,21 +1215,6 @@ def _make_all() -> None:
         except Exception:
             # A damaged file: whoever uses the image is told.
             pass
-
-
-def _begin_process() -> None:
-    global _lock
-    _lock = threading.RLock()
-    _state.clear()
-    _cache.begin_process()
-    _counts.write_at_end(_state, write_counts)
-
-
-def write_counts() -> None:
-    """Leaves this process's :func:`counts` in the folder that :func:`install` was given."""
-    if _state.folder is None or not _state.opened:
-        return
-    _counts.write(_state, "images", counts())
 
 
 install()
