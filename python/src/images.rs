@@ -257,14 +257,6 @@ impl Jpeg {
         self.source.header().sampling.clone()
     }
 
-    /// The same as `header`, of bytes that have no more than their header.
-    #[staticmethod]
-    fn read_header(bytes: &[u8]) -> PyResult<(u32, u32, usize, u8)> {
-        let header = Header::parse(bytes).map_err(refused)?;
-        let components = header.sampling.len();
-        Ok((header.width, header.height, components, header.orientation))
-    }
-
     /// What Pillow has to read of a header, and its segments with quantisation tables; none where it has to read all.
     #[staticmethod]
     fn shortened<'py>(py: Python<'py>, head: &[u8]) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
@@ -393,9 +385,11 @@ impl Jpeg {
 /// The bytes of an object, by its address.
 #[pyfunction]
 pub(crate) fn fetch<'py>(py: Python<'py>, address: &str) -> PyResult<Bound<'py, PyBytes>> {
-    let Some((place, key)) = address.rsplit_once('/').filter(|(_, key)| !key.is_empty()) else {
+    let is_place = |place: &str| place.split_once("://").is_some_and(|(_, rest)| !rest.is_empty());
+    let parts = address.rsplit_once('/');
+    let Some((place, key)) = parts.filter(|(place, key)| is_place(place) && !key.is_empty()) else {
         return Err(OptionError::new_err(format!(
-            "{address}: give the address of one object"
+            "{address}: give the address of one object, such as s3://BUCKET/KEY"
         )));
     };
     let mut bytes = Vec::new();

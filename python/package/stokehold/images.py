@@ -4,13 +4,15 @@
 
     pixels = decode("photo.jpg", region=(10, 20, 300, 400), size=(224, 224))  # NumPy, (224, 224, 3) uint8
 
-Of a JPEG only the region is decoded. Everything but JPEG is read by Pillow, where it is installed. The GIL is free meanwhile.
+Of a JPEG only the region is decoded. Everything but JPEG, and a damaged JPEG, is read by Pillow, where it is installed. Decoding
+releases the GIL.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import stat
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from stokehold._stokehold import Jpeg, fetch
@@ -71,7 +73,7 @@ def decode(
         A NumPy array, or `out`. `torch.from_numpy` makes a tensor of it without a copy.
 
     Raises:
-        OptionError: an argument is wrong, with all reasons; Pillow is not installed and the file is no JPEG.
+        OptionError: an argument is wrong, with all reasons; Pillow is not installed and the file needs it.
         DataError: the file cannot be read, or is broken.
     """
     wrong = [
@@ -86,10 +88,10 @@ def decode(
     ]
     if region is not None and not _are_integers(region, 4):
         wrong.append(f"region={region!r}: give left, upper, right and lower edge in whole pixels")
-    if size is not None and not (_are_integers(size, 2) and min(size) > 0 and size[0] * size[1] < 1 << 28):
+    if size is not None and not (_are_integers(size, 2) and min(size) > 0 and size[0] * size[1] <= 1 << 28):
         wrong.append(f"size={size!r}: give width and height, each at least 1, together at most 2^28 pixels")
     if wrong:
-        raise OptionError("; ".join(wrong))
+        raise OptionError(*wrong)
     content, name = _read(data)
     pixels = _of_jpeg(content, name, region, size, resample, channels, exif, chw_floats=layout == "CHW" and dtype == "float32")
     if pixels is None:
@@ -140,19 +142,18 @@ def decode_batch(data: Any, *, threads: Optional[int] = None, out: Any = None, *
 
 
 def info(data: Any) -> ImageInfo:
-    """Reads the header of an image, and no pixels. Takes what :func:`decode` takes.
+    """Reads the header of an image and decodes no pixels. Takes what :func:`decode` takes.
 
     Raises:
-        OptionError: Pillow is not installed and the file is no JPEG.
+        OptionError: Pillow is not installed and the file needs it.
         DataError: the file cannot be read, or is broken.
     """
     content, name = _read(data)
-    if content[:2] == b"\xff\xd8":
-        try:
-            width, height, channels, orientation = Jpeg.read_header(content)
-            return ImageInfo("JPEG", width, height, channels, orientation)
-        except ValueError as error:
-            raise DataError(f"{name}: {error}") from None
+    jpeg = _jpeg(content)
+    orientation = None if jpeg is None else _orientation(jpeg)
+    if jpeg is not None and orientation is not None:
+        width, height, channels, _ = jpeg.header
+        return ImageInfo("JPEG", width, height, channels, orientation)
     image = _open(content, name)
     orientation = image.getexif().get(0x0112, 1)
     return ImageInfo(
@@ -182,11 +183,19 @@ def _read(data: Any) -> tuple[bytes, str]:
         path = os.fspath(data)
         if isinstance(path, str) and "://" in path:
             return fetch(path), path
+        name = os.fsdecode(path)
         try:
+            # A pipe would wait, and a device may not end.
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise DataError(f"{name}: it is no regular file")
             with open(path, "rb") as file:
-                return file.read(), os.fsdecode(path)
+                return file.read(), name
         except OSError as error:
-            raise DataError(f"{os.fsdecode(path)}: {error.strerror or error}") from None
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{name}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise DataError(f"{name!r}: {error}") from None
     if hasattr(data, "read"):
         try:
             # Text would be decoded first.
@@ -209,23 +218,35 @@ def _checked(region: Any, width: int, height: int, name: str) -> tuple[int, int,
     return left, upper, right, lower
 
 
+def _jpeg(content: bytes) -> Optional[Jpeg]:
+    """None if it is no JPEG that is decoded here."""
+    try:
+        return Jpeg(content) if content[:2] == b"\xff\xd8" else None
+    except ValueError:
+        return None
+
+
+def _orientation(jpeg: Jpeg) -> Optional[int]:
+    """As Pillow finds it; None where it has to look itself: it reads unusual EXIF in its own way, and XMP where EXIF says nothing."""
+    orientation = jpeg.plain_orientation
+    return None if orientation == 1 and b"tiff:Orientation" in jpeg.data else orientation
+
+
 def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, channels: str, exif: bool, chw_floats: bool) -> Any:
     """The pixels, (H, W, 3) or (H, W); floats of (3, H, W) where they are wanted. None where Pillow has to make them."""
-    if content[:2] != b"\xff\xd8":
-        return None
-    try:
-        jpeg = Jpeg(content)
-    except ValueError:
+    jpeg = _jpeg(content)
+    orientation = _orientation(jpeg) if jpeg is not None and exif else 1
+    if jpeg is None or orientation is None:
         return None
     import numpy
 
-    width, height, components, orientation = jpeg.header
+    width, height, components, _ = jpeg.header
     if channels == "unchanged":
         if components == 4:
             return None
         channels = "L" if components == 1 else "RGB"
     ops: tuple[float, ...] = ()
-    if exif and orientation > 1:
+    if orientation > 1:
         if orientation > 4:
             width, height = height, width
         ops += (_TRANSPOSE, _UPRIGHT[orientation], width, height)
@@ -246,8 +267,9 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
             return floats
         pixels = numpy.empty((height, width, 3), numpy.uint8)
         jpeg.dense_to(ops, larger_first, pixels.ctypes.data, pixels.nbytes)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from None
+    except ValueError:
+        # Pillow reads some damaged files, and says what is wrong with the others.
+        return None
     return pixels if channels == "RGB" else numpy.ascontiguousarray(pixels[..., 0])
 
 
@@ -256,9 +278,10 @@ def _pillow_goes_down_first() -> bool:
     global _down_first
     if _down_first is None:
         try:
-            from importlib.metadata import version
+            # Of the package that is imported: Pillow-SIMD has the same module and another name.
+            from PIL import __version__
 
-            _down_first = int(version("pillow").partition(".")[0]) >= 13
+            _down_first = int(__version__.partition(".")[0]) >= 13
         except Exception:
             _down_first = True
     return _down_first
@@ -269,11 +292,14 @@ _down_first: Optional[bool] = None
 
 def _open(content: bytes, name: str) -> Any:
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise OptionError(f"{name} is no JPEG, and Pillow, which reads everything else, is not installed: pip install pillow") from None
+        raise OptionError(f"{name} is no plain JPEG, and Pillow, which reads everything else, is not installed: pip install pillow") from None
     try:
         return Image.open(io.BytesIO(content))
+    except UnidentifiedImageError:
+        begins = f"it begins with {content[:12]!r}" if content else "it is empty"
+        raise DataError(f"{name}: no image that Pillow knows; {begins}") from None
     except Exception as error:
         raise DataError(f"{name}: {error}") from None
 
@@ -313,6 +339,11 @@ def _given(pixels: Any, layout: str, dtype: str, out: Any, name: str) -> Any:
         pixels = numpy.ascontiguousarray(pixels)
     if out is None:
         return pixels
+    is_ours = isinstance(out, numpy.ndarray) and out.flags.writeable and out.flags.c_contiguous
+    if not is_ours and not (
+        hasattr(out, "numpy") and str(getattr(out, "device", "")) == "cpu" and not getattr(out, "requires_grad", False) and out.is_contiguous()
+    ):
+        raise OptionError(f"{name}: out is {type(out).__name__}; give a contiguous NumPy array that can be written, or a tensor on the CPU without a gradient")
     if tuple(out.shape) != pixels.shape or str(out.dtype).rpartition(".")[2] != str(pixels.dtype):
         raise OptionError(f"{name}: out is {out.dtype} {tuple(out.shape)}, and the image {pixels.dtype} {pixels.shape}")
     target: numpy.ndarray[Any, Any] = out if isinstance(out, numpy.ndarray) else out.numpy()
