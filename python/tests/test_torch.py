@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -315,6 +316,43 @@ def test_with_workers_pillow_reads_what_the_data_set_was_at_the_beginning(tmp_pa
             seen.append(batches + list(iterator))
     same(*seen)
     assert [label for _, labels in seen[0] for label in labels.tolist()] == [5] * 6 + [6] * 6
+
+
+class Counting:
+    """Labels that depend on how often they were asked for, as noise of labels may."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, label):
+        self.calls += 1
+        return label * 1000 + self.calls
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_labels_that_change_are_those_of_pytorchs_workers(folder, workers):
+    import numpy
+
+    changes = [
+        Counting(),
+        lambda label: random.randrange(10**6),
+        lambda label: int(torch.randint(10**6, ())),
+        lambda label: int(numpy.random.randint(10**6)),
+    ]
+    for change in changes:
+        seen = []
+        for kind in (torch_data.DataLoader, DataLoader):
+            torch.manual_seed(3)
+            random.seed(4)
+            numpy.random.seed(5)
+            data = torchvision.datasets.ImageFolder(folder / "train", EXACT, target_transform=copy.deepcopy(change))
+            loader = kind(data, 3, shuffle=True, num_workers=workers)
+            labels = [[labels.tolist() for _, labels in loader] for _ in range(2)]
+            seen.append((labels, getattr(data.target_transform, "calls", None)))
+        assert seen[0] == seen[1], (workers, change)
+    if workers > 0:
+        with pytest.raises(stokehold.OptionError, match="target_transform: .* would be called in this process"):
+            InPlace(torch_data.DataLoader(data, 3, num_workers=workers))
 
 
 def test_labels_of_text_come_as_from_pytorch(folder):
@@ -682,9 +720,9 @@ def test_what_a_script_has_replaced_is_refused(folder, monkeypatch):
         (torch_data.Subset, "__getitems__", "own __getitems__"),
         (V.CenterCrop, "forward", "has forward of the script's own"),
         (V.ToTensor, "__call__", "has __call__ of the script's own"),
-        (V.functional, "to_tensor", "torchvision's to_tensor is another function"),
-        (folder_module, "pil_loader", "pil_loader is another function"),
-        (Image, "convert", "Pillow's Image.convert is another function"),
+        (V.functional, "to_tensor", "torchvision's to_tensor was replaced by the script"),
+        (folder_module, "pil_loader", "has replaced torchvision.s default_loader or pil_loader"),
+        (Image, "convert", "Pillow's Image.convert was replaced by the script"),
     ]:
         for replacement in (other, script["executed"], torch.no_grad()(other)):
             with monkeypatch.context() as patch:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import copy
 import functools
 import json
@@ -364,6 +365,8 @@ class _Parts:
                 "stokehold.Loader takes a list of (path, label)"
             )
         self._look_at_loader(loader, swaps)
+        if swaps and is_folder:
+            self._look_at_labels(loader)
         transform = self.folder.transform if is_folder else None
         self.pipeline: Any = None
         try:
@@ -375,10 +378,12 @@ class _Parts:
                     self._refuse("dataset: its transform leaves images their sizes, which may differ with batch_size=1; give it a size")
             elif is_folder:
                 self._refuse("dataset: it has no transform, and images of different sizes make no batch; give it one")
-        except (OptionError, TypeError) as error:
+        except OptionError as error:
+            self.reasons.extend(error.reasons)
+        except TypeError as error:
             self._refuse(str(error))
         if self.reasons:
-            raise OptionError("; ".join(self.reasons))
+            raise OptionError(*self.reasons)
         self._transform: Any = transform
         self._said = repr(transform)
         #: A source that is no folder; and whether the data set can make an image by itself.
@@ -387,6 +392,13 @@ class _Parts:
 
     def _refuse(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    def _look_at_labels(self, loader: Any) -> None:
+        if self.folder.target_transform is not None and loader.num_workers > 0:
+            self._refuse(
+                f"target_transform: {name_of(self.folder.target_transform)} would be called in this process, where what it keeps and counts "
+                "is one for all workers; take num_workers=0, or change the labels in the loop"
+            )
 
     def _look_for_own(self, thing: Any, of: type) -> None:
         names = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
@@ -404,7 +416,7 @@ class _Parts:
         if folder.loader is not default_loader:
             self._refuse(f"dataset: its loader {name_of(folder.loader)} would not be called; torchvision's default_loader is served")
         if any(is_foreign(vars(folder_module).get(name)) for name in ("default_loader", "pil_loader")):
-            self._refuse("torchvision's default_loader or pil_loader is another function than it was, and would not be called")
+            self._refuse("the script has replaced torchvision's default_loader or pil_loader, and the replacement would not be called")
         if torchvision.get_image_backend() != "PIL":
             self._refuse(f"torchvision's image backend is {torchvision.get_image_backend()}, and its pixels are not PIL's")
         own = [name for name in ("samples", "transform", "target_transform") if name not in vars(folder)]
@@ -449,11 +461,12 @@ class _Parts:
                 "out if it only seeds random numbers"
             )
 
-    def freeze(self) -> None:
+    def freeze(self, workers: int) -> None:
         """Keeps the data set's numbers and labels as they are now, as PyTorch's workers do, which are forks."""
         indices = (subset.indices for subset in self.subsets)
         self._steps = [list(each) if isinstance(each, list) else copy.deepcopy(each) for each in indices]
-        self._target_transform, self.live = self.folder.target_transform, False
+        self._target_transforms = [copy.deepcopy(self.folder.target_transform) for _ in range(workers)]
+        self.live = False
         if self.can_fill:
             self._transform = copy.deepcopy(self._transform)
 
@@ -470,14 +483,14 @@ class _Parts:
         number = operator.index(index)
         return number if number >= 0 else number + len(self._pairs)
 
-    def label(self, root: int) -> Any:
+    def label(self, root: int, worker: int) -> Any:
         label = self._pairs[root][1]
-        transform = self.folder.target_transform if self.live else self._target_transform
+        transform = self.folder.target_transform if self.live else self._target_transforms[worker]
         return label if transform is None else transform(label)
 
-    def item(self, root: int) -> Any:
+    def item(self, root: int, worker: int) -> Any:
         """What a data set that is kept has at the folder's number ``root``."""
-        return self._transform(default_loader(self._pairs[root][0])), self.label(root)
+        return self._transform(default_loader(self._pairs[root][0])), self.label(root, worker)
 
     def is_as_it_was(self, numbers: list[int]) -> bool:
         """Whether the images that were made at these numbers are those that the data set has now."""
@@ -665,7 +678,7 @@ class _Iterator(_BaseDataLoaderIter):
         with _of_the_script():
             super().__init__(loader)
             if loader.num_workers > 0:
-                parts.freeze()
+                parts.freeze(loader.num_workers)
                 # PyTorch asks twice where it has workers.
                 self._sampler_iter = iter(self._index_sampler)
         self._lock = threading.RLock()
@@ -686,7 +699,8 @@ class _Iterator(_BaseDataLoaderIter):
         self._ahead = _drawn_at_once(loader)
         self._least = (getattr(loader, "prefetch_factor", None) or 2) * loader.num_workers
         self._about = _state(loader, 0, self._generators, 0, self.seed, self._was_reset)
-        self._random = _WorkersRandom(self.seed if loader.num_workers > 0 else None)
+        #: Of each worker that PyTorch would have; batches come from them in turns.
+        self._workers: list[Any] = [_WorkersRandom(self.seed, each) for each in range(loader.num_workers)] or [contextlib.nullcontext()]
         self._given: Any = None
         self._has_failed = False
         self._skipped: list[Any] = []
@@ -845,13 +859,14 @@ class _Iterator(_BaseDataLoaderIter):
             default_collate(batch)
         if not parts.is_as_it_was(found):
             images, found = None, []
-        with self._random:
+        worker = (self._next - 1 - self._first) % len(self._workers)
+        with self._workers[worker]:
             if self._fills and len(found) < len(numbers):
-                images, labels = self._filled(batch, numbers, images, found)
+                images, labels = self._filled(batch, numbers, images, found, worker)
             elif images is None:
                 return None
             else:
-                numbers, labels = found, [parts.label(root) for root in found]
+                numbers, labels = found, [parts.label(root, worker) for root in found]
         # Labels that are no numbers stay what they come in.
         together: Any = tuple(labels)
         images, targets = self._engine._transform(images), default_collate(together)
@@ -860,15 +875,15 @@ class _Iterator(_BaseDataLoaderIter):
             targets = targets.pin_memory() if isinstance(targets, torch.Tensor) else targets
         return [images, targets, torch.tensor(numbers)] if self._with_samples else [images, targets]
 
-    def _filled(self, batch: Any, numbers: list[int], images: Any, found: list[int]) -> tuple[Any, list[Any]]:
+    def _filled(self, batch: Any, numbers: list[int], images: Any, found: list[int], worker: int) -> tuple[Any, list[Any]]:
         """The images and labels of a batch whose missing images the data set makes."""
         rows, labels, taken = [], [], 0
         for index, root in zip(batch, numbers):
             if taken < len(found) and found[taken] == root:
-                row, label = images[taken], self._parts.label(root)
+                row, label = images[taken], self._parts.label(root, worker)
                 taken += 1
             else:
-                row, label = self._dataset[index] if self._parts.live else self._parts.item(root)
+                row, label = self._dataset[index] if self._parts.live else self._parts.item(root, worker)
                 if self._dtype == torch.uint8 and row.dtype != torch.uint8:
                     row = (row * 255).round()
                 row = row.to(self._dtype)
@@ -879,11 +894,11 @@ class _Iterator(_BaseDataLoaderIter):
 
 
 class _WorkersRandom:
-    """Gives the data set random states of its own (Python's, NumPy's, torch's), as a worker has, so that the loop's stay untouched.
-    Without a seed it changes nothing."""
+    """Gives the data set random states of its own (Python's, NumPy's, torch's), as a worker has, so that the loop's stay untouched."""
 
-    def __init__(self, seed: int | None) -> None:
-        self._seed, self._own, self._loops = seed, None, None
+    def __init__(self, base_seed: int, worker: int) -> None:
+        self._base_seed, self._worker = base_seed, worker
+        self._own, self._loops = None, None
 
     @staticmethod
     def _get() -> Any:
@@ -898,21 +913,20 @@ class _WorkersRandom:
             sys.modules["numpy.random"].set_state(states[2])
 
     def __enter__(self) -> None:
-        if self._seed is None:
-            return
         self._loops = self._get()
         if self._own is not None:
             self._set(self._own)
             return
-        torch.default_generator.manual_seed(self._seed)
-        random.seed(self._seed)
+        seed = self._base_seed + self._worker
+        random.seed(seed)
+        torch.default_generator.manual_seed(seed)
         if "numpy.random" in sys.modules:
-            sys.modules["numpy.random"].seed(self._seed % 2**32)
+            numpys = getattr(torch.utils.data._utils.worker, "_generate_state", lambda base_seed, worker: seed % 2**32)
+            sys.modules["numpy.random"].seed(numpys(self._base_seed, self._worker))
 
     def __exit__(self, *_: object) -> None:
-        if self._seed is not None:
-            self._own = self._get()
-            self._set(self._loops)
+        self._own = self._get()
+        self._set(self._loops)
 
 
 class _of_the_script:
