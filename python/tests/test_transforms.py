@@ -446,3 +446,12 @@ def test_what_is_not_converted_is_said():
     nested = v1.Compose([nn.Sequential(v1.CenterCrop(4)), v1.Compose([v1.PILToTensor(), v1.ConvertImageDtype(torch.float)])])
     assert T.from_torchvision(nested).transforms == [T.CenterCrop(4), T.ToTensor()]
     assert T.from_torchvision([v2.CenterCrop([4]), v2.ToTensor()]).size == (4, 4)
+
+
+def test_numbers_of_numpy_are_numbers():
+    for make in (np.float32, np.float64, float):
+        assert T.RandomHorizontalFlip(make(0.25)) == T.RandomHorizontalFlip(0.25)
+    assert T.RandomPosterize(np.int64(3), np.float32(0.5)).as_dict() == {"type": "RandomPosterize", "bits": 3, "p": 0.5}
+    T.Compose([T.RandomHorizontalFlip(np.float32(0.25)), T.Resize((8, 8)), T.ToTensor()])
+    with pytest.raises(stokehold.OptionError, match="p=<object"):
+        T.RandomHorizontalFlip(object())

@@ -23,7 +23,7 @@ const SECONDS: f64 = 5.0;
 /// Say what Stokehold can do for each DataLoader of a PyTorch script, and why not.
 ///
 /// The script runs until it has trained for 5 seconds, and on at least ten batches. Some of these are fetched with fast images, which have
-/// the same pixels. What the script writes in its first steps, it writes.
+/// the same pixels. Files that the script writes are written as usual.
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "stokehold check [OPTIONS] [--] COMMAND ..")]
 pub struct Args {
@@ -88,6 +88,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let seen = record(command, folder.path(), Kept::default(), Some(&changes), &signals)?;
     if seen.interrupted {
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    if !seen.started() {
+        return Err(Usage("the script did not start".to_owned()).into());
     }
     if seen.code != 0 {
         return Err(format!("the script ended with exit code {}", seen.code).into());
@@ -210,7 +213,10 @@ fn text(all: &[Checked], command: &[OsString]) -> String {
             None if loader.swap_loader.serves => {
                 format!("yes\n                      {}\n", again("--swap-loader"))
             }
-            why_not => format!("no: {}\n", why_not.as_deref().unwrap_or("not known")),
+            // A line for each of several reasons.
+            why_not => format!("no: {}\n", why_not.as_deref().unwrap_or("not known"))
+                .replace(" \n-", "\n-")
+                .replace("\n-", "\n                      -"),
         };
     }
     text

@@ -16,7 +16,9 @@ from stokehold.errors import OptionError, StokeholdError
 class Advice:
     """A change and what it would make of a run, predicted."""
 
-    #: What is changed, by its ``kind``: ``workers``, ``executor``, ``shards``, ``batch-size``, ``storage`` or ``servers``.
+    #: What is changed: its numbers, and its ``kind``: ``workers``, ``persistent-workers``, ``prefetch``, ``fast-images``,
+    #: ``executor``, ``shards``, ``baked``, ``batch-size``, ``precision``, ``pinned-memory``, ``bytes-to-device``, ``storage`` or
+    #: ``servers``.
     change: dict[str, Any]
     #: The change in words.
     title: str

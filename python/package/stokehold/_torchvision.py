@@ -41,7 +41,7 @@ def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation
     images = _Images() if images is None else images
     converted: list[T.Operation] = []
     reasons = [f"torch has {name} for all modules, which would not be called" for name in _hooks_of_all()]
-    reasons += [f"{name} is another function than it was, which would not be called" for name in _replaced_functions()]
+    reasons += [f"{name} was replaced by the script, and the replacement would not be called" for name in _replaced_functions()]
     for number, transform in enumerate(_flat(compose), 1):
         try:
             for operation in _converted(transform, images):
@@ -49,7 +49,7 @@ def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation
         except OptionError as error:
             reasons.append(f"transform {number} ({name_of(transform)}) {error}")
     if reasons:
-        raise OptionError("; ".join(reasons))
+        raise OptionError(*reasons)
     return converted
 
 

@@ -58,6 +58,17 @@ def real(name: str, given: Any) -> float:
     return float(given)
 
 
+def plain(name: str, given: Any) -> Any:
+    """What JSON knows, of numbers of NumPy and torch, too."""
+    if isinstance(given, (list, tuple)):
+        return [plain(name, one) for one in given]
+    if given is None or isinstance(given, (bool, str, dict)):
+        return given
+    if isinstance(given, numbers.Integral):
+        return int(given)
+    return real(name, given)
+
+
 def place(name: str, given: Any) -> str:
     try:
         path = os.fsdecode(given)

@@ -12,7 +12,11 @@ class StokeholdError(Exception):
 
 
 class OptionError(StokeholdError, ValueError):
-    """An argument, a pipeline or a state that cannot be; the message says what is allowed."""
+    """An argument, a pipeline or a state that cannot be; the message says what is allowed, a line for each of several reasons."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+        super().__init__(reasons[0] if len(reasons) == 1 else "".join(f"\n- {reason}" for reason in reasons))
 
 
 class DataError(StokeholdError, OSError):

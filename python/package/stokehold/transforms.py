@@ -88,7 +88,7 @@ class Operation:
     """One operation: its type and its parameters, as a pipeline's file has them."""
 
     def __init__(self, **parameters: Any) -> None:
-        self._parameters = {name: value for name, value in parameters.items() if value is not None}
+        self._parameters = {name: as_.plain(name, value) for name, value in parameters.items() if value is not None}
 
     @property
     def type(self) -> str:
@@ -619,7 +619,7 @@ class ToTensor(Operation):
 
 
 class Normalize(Operation):
-    """Subtracts ``mean`` and divides by ``std``, three numbers each; stands behind :class:`ToTensor`."""
+    """Subtracts ``mean`` and divides by ``std``, three numbers each; comes after :class:`ToTensor`."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         # In place is how all of it happens.
@@ -628,7 +628,7 @@ class Normalize(Operation):
 
 
 class RandomErasing(Operation):
-    """Fills a random rectangle with probability ``p``; stands behind :class:`ToTensor`.
+    """Fills a random rectangle with probability ``p``; comes after :class:`ToTensor`.
 
     Args:
         p: probability, 0 to 1.
@@ -651,7 +651,7 @@ class RandomErasing(Operation):
 
 
 class GaussianNoise(Operation):
-    """Adds normal noise, drawn for every value; stands behind :class:`ToTensor`.
+    """Adds normal noise, drawn for every value; comes after :class:`ToTensor`.
 
     Args:
         mean: the noise's mean; the image's values are 0.0 to 1.0 before :class:`Normalize`.
