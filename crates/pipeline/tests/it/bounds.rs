@@ -105,6 +105,7 @@ fn narrow_jpegs_are_resized_like_wide_ones() {
                 let [per_op, fused] = both.run(&bytes, 0);
                 let worst = std::iter::zip(&per_op, &fused)
                     .map(|(a, b)| (a - b).abs())
+                    .inspect(|apart| assert!(!apart.is_nan()))
                     .fold(0.0, f32::max);
                 assert!(
                     worst <= 2.01,

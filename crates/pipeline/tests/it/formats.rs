@@ -270,7 +270,6 @@ mod mutated {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(400))]
         /// A file with some bytes changed and its end cut off decodes or is an error; it does not panic.
         #[test]
         fn files_never_panic(

@@ -71,6 +71,7 @@ fn levels(a: &[f32], b: &[f32]) -> f32 {
     a.iter()
         .zip(b)
         .map(|(a, b)| (a - b).abs() * 255.0)
+        .inspect(|apart| assert!(!apart.is_nan()))
         .fold(0.0, f32::max)
 }
 

@@ -84,7 +84,7 @@ impl Case {
         let (limit, share) = tolerance(&self.name);
         let differences: Vec<f32> = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).collect();
         let worst = differences.iter().copied().fold(0.0, f32::max);
-        let differing = differences.iter().filter(|&&d| d > 1e-3).count();
+        let differing = differences.iter().filter(|&&d| d.is_nan() || d > 1e-3).count();
         // Of a sample one value more may differ than of the whole.
         let allowed = (share * differences.len() as f64).ceil() as usize;
         (worst > limit + 1e-3 || differing > allowed)

@@ -1,6 +1,7 @@
 //! Asks PyTorch, through `tests/oracle/oracle.py`, and compares with what it answered when `tests/make_goldens` was run:
 //! `tests/goldens`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,16 +42,16 @@ pub fn ask<T: DeserializeOwned>(question: &str, details: Value, compare: impl Fn
     }
 }
 
-/// An array of numbers: all of them in an answer that PyTorch gives now, every so many of a long one in a kept answer.
+/// An array of numbers: all of them in an answer that PyTorch gives now, some of a long one in a kept answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Numbers {
     /// The whole array.
     All(Vec<f64>),
-    /// `values[i]` is the number at `i * every` of `len`.
-    Every {
+    /// `values[i]` is the number at `places[i]` of `len`.
+    Some {
         len: usize,
-        every: usize,
+        places: Vec<usize>,
         values: Vec<f64>,
     },
 }
@@ -59,21 +60,31 @@ impl Numbers {
     /// Our numbers and PyTorch's, at the places where both are known.
     ///
     /// # Panics
-    /// We have not as many numbers as PyTorch, or none of its numbers were kept.
+    /// We have not as many numbers as PyTorch, one of ours is NaN or infinite, or none of PyTorch's were kept.
     pub fn pick(&self, ours: &[f32]) -> [Vec<f32>; 2] {
-        let (len, every) = match self {
-            Self::All(values) => (values.len(), 1),
-            Self::Every { len, every, .. } => (*len, *every),
+        assert!(
+            ours.iter().all(|number| number.is_finite()),
+            "a number is NaN or infinite"
+        );
+        let (len, picked) = match self {
+            Self::All(values) => (values.len(), ours.to_vec()),
+            Self::Some { len, places, .. } => (
+                *len,
+                places
+                    .iter()
+                    .filter_map(|&place| ours.get(place).copied())
+                    .collect(),
+            ),
         };
         assert_eq!(ours.len(), len, "as many numbers as PyTorch has");
-        let (ours, theirs): (Vec<f32>, _) = (ours.iter().step_by(every).copied().collect(), self.values());
-        assert!(ours.len() == theirs.len() && !ours.is_empty(), "{self:?}");
-        [ours, theirs]
+        let theirs = self.values();
+        assert!(picked.len() == theirs.len() && !picked.is_empty(), "{self:?}");
+        [picked, theirs]
     }
 
     /// PyTorch's numbers, those that are known.
     pub fn values(&self) -> Vec<f32> {
-        let (Self::All(values) | Self::Every { values, .. }) = self;
+        let (Self::All(values) | Self::Some { values, .. }) = self;
         values.iter().map(|&value| value as f32).collect()
     }
 }
@@ -152,16 +163,36 @@ fn read(golden: &Path) -> Value {
     serde_json::from_str(&kept).expect("JSON")
 }
 
-/// Arrays of more numbers are kept as [`Numbers::Every`].
+/// Of arrays of more numbers some are kept, as [`Numbers::Some`].
 const LONG: usize = 64;
 
-/// An answer as it is kept: about 16 numbers of every long array.
+/// The places of an array whose numbers are kept: about 64 in a distance that is prime and divides no side of an image, so that they lie
+/// in all its rows and columns; and of an array with few changes both sides of each.
+fn places(items: &[Value]) -> Vec<usize> {
+    let is_prime = |n: &usize| (2..*n).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
+    let fits = |n: &usize| is_prime(n) && !items.len().is_multiple_of(*n);
+    let every = (items.len() / 64).max(3);
+    let every = (every..).find(fits).expect("there are more primes");
+    let mut places: Vec<usize> = (0..items.len()).step_by(every).collect();
+    let changes: Vec<usize> = (1..items.len())
+        .filter(|&at| items[at] != items[at - 1])
+        .collect();
+    if changes.len() <= 32 {
+        places.extend(changes.into_iter().flat_map(|at| [at - 1, at]));
+    }
+    places.push(items.len() - 1);
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// An answer as it is kept.
 fn thin(value: &Value) -> Value {
     match value {
         Value::Array(items) if items.len() > LONG && items[0].is_number() => {
-            let every = items.len() / 16;
-            let values: Vec<&Value> = items.iter().step_by(every).collect();
-            json!({"len": items.len(), "every": every, "values": values})
+            let places = places(items);
+            let values: Vec<&Value> = places.iter().map(|&place| &items[place]).collect();
+            json!({"len": items.len(), "places": places, "values": values})
         }
         Value::Array(items) => items.iter().map(thin).collect(),
         Value::Object(members) => {
@@ -205,11 +236,42 @@ fn kept_arrays_are_compared_at_their_places() {
             let numbers: Numbers = serde_json::from_value(kept.clone()).unwrap();
             let [ours, theirs] = numbers.pick(&ours);
             assert_eq!(ours, theirs, "{len}");
-            assert!(ours.len() >= 16.min(len), "{len}");
+            assert!(ours.len() >= 10.min(len), "{len}");
+        }
+        // A number that is missing, or NaN.
+        let wrong = [ours[1..].to_vec(), [&ours[1..], &[f32::NAN]].concat()];
+        for wrong in wrong.iter().filter(|_| [9, 960].contains(&len)) {
+            let numbers: Numbers = serde_json::from_value(thin(&whole)).unwrap();
+            assert!(std::panic::catch_unwind(|| numbers.pick(wrong)).is_err(), "{len}");
         }
         // A type for whole arrays does not take a part of one.
         let part = serde_json::from_value::<Vec<f32>>(thin(&whole));
         assert_eq!(part.is_err(), len > LONG, "{len}");
+    }
+}
+
+/// Kept numbers lie in most rows and columns of an image, and both sides of a step are kept.
+#[test]
+fn kept_places_are_spread() {
+    for (rows, columns) in [(8, 120), (96, 128), (128, 128), (49, 512), (64, 147)] {
+        let image: Vec<Value> = (0..rows * columns).map(|at| json!(at % 251)).collect();
+        let kept = places(&image);
+        let distinct =
+            |of: &dyn Fn(usize) -> usize| kept.iter().map(|&at| of(at)).collect::<BTreeSet<_>>().len();
+        let (in_rows, in_columns) = (distinct(&|at| at / columns), distinct(&|at| at % columns));
+        let wanted = |side: usize| side.min(kept.len()) * 2 / 3;
+        assert!(
+            in_rows >= wanted(rows) && in_columns >= wanted(columns),
+            "{rows} x {columns}: {in_rows}, {in_columns}"
+        );
+    }
+    let step = |at: usize| -> Vec<f32> { (0..4200).map(|i| if i < at { 1.0 } else { 2.0 }).collect() };
+    for at in (1..4199).step_by(13) {
+        let numbers: Numbers = serde_json::from_value(thin(&json!(step(at)))).unwrap();
+        for other in [at - 1, at + 1] {
+            let [ours, theirs] = numbers.pick(&step(other));
+            assert_ne!(ours, theirs, "a step at {other} instead of {at}");
+        }
     }
 }
 
@@ -226,7 +288,7 @@ fn goldens_are_kept_as_they_are_compared() {
                 );
                 items.iter().for_each(|item| check(item, name));
             }
-            Value::Object(members) if members.contains_key("every") => {
+            Value::Object(members) if members.contains_key("places") => {
                 let numbers: Numbers = serde_json::from_value(value.clone()).unwrap();
                 let len = members["len"].as_u64().unwrap() as usize;
                 numbers.pick(&vec![0.0; len]);

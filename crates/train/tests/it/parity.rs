@@ -431,5 +431,10 @@ fn largest(values: &[f32]) -> f32 {
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
+    // `max` would leave out NaN.
+    assert!(
+        a.iter().chain(b).all(|number| number.is_finite()),
+        "a number is NaN or infinite"
+    );
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }

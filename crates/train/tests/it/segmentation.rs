@@ -39,6 +39,10 @@ fn segmenter(model: Network) -> Segmenter {
 
 /// The worst difference, which must be small next to the values.
 fn assert_near(ours: &[f32], theirs: &[f32], what: &str) {
+    assert!(
+        ours.iter().all(|number| number.is_finite()),
+        "{what}: NaN or infinite"
+    );
     let scale = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let apart = ours
         .iter()
