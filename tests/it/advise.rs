@@ -123,24 +123,19 @@ fn a_run_is_advised_by_what_it_measured() {
     assert_eq!(of("workers").unwrap()["flags"], json!(["--workers", "2"]));
     assert!(of("shards").is_some());
     // Twice the images of a step fit the epoch; steps of them were timed, unless the machine has no time for that.
+    // A busy machine may be too slow for steps, or too uneven.
+    let notes = first["notes"].to_string();
+    let why_not = |what: &str| {
+        notes.contains(&format!("{what} not predicted: measuring"))
+            || notes.contains(&format!("{what} not predicted: 8 steps"))
+    };
     match of("batch-size") {
         Some(one) => assert_eq!(one["change"]["batch_size"], 8),
-        None => assert!(
-            first["notes"][0]
-                .as_str()
-                .unwrap()
-                .contains("measuring them would take"),
-            "{first}"
-        ),
+        None => assert!(why_not("larger batches are"), "{first}"),
     }
     match of("precision") {
         Some(one) => assert_eq!(one["flags"], json!(["--precision", "bf16"])),
-        None => assert!(
-            first["notes"]
-                .to_string()
-                .contains("bf16 is not predicted: measuring"),
-            "{first}"
-        ),
+        None => assert!(why_not("bf16 is"), "{first}"),
     }
     // Machines that make the batches: their cost needs that of this one.
     let servers = of("servers").unwrap();

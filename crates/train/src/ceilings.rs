@@ -119,22 +119,32 @@ pub(crate) fn of_trainer(
     })
 }
 
-/// Seconds of training per image for two configurations, measured in alternation: medians of `turns` turns after
-/// a warm-up turn. The images are grey, which costs as much as any other.
+/// What training an image takes with the second configuration, over what it takes with the first: of `turns` turns in alternation,
+/// after one to warm up. On the CPU it is CPU time, which other programs hardly disturb, on other devices wall time. The images are
+/// grey, which costs as much as any other.
+///
+/// Returns the median of the turns' ratios; `None` if not three quarters of the turns agree on which one takes less.
 ///
 /// # Errors
 /// The device does not exist, or fails, for example for lack of memory.
-pub fn step_times(configs: [&TrainConfig; 2], classes: usize, turns: usize) -> Result<[f64; 2], TrainError> {
-    let learner = |config: &TrainConfig| Learner::new(config, classes, device::open(config.device)?);
+pub fn step_ratio(
+    configs: [&TrainConfig; 2],
+    classes: usize,
+    turns: usize,
+) -> Result<Option<f64>, TrainError> {
+    let device = device::open(configs[0].device)?;
+    let on_cpu = device::kind(&device::name(&device)) == "cpu";
+    let learner = |config: &TrainConfig| Learner::new(config, classes, device.clone());
     let mut learners = [learner(configs[0])?, learner(configs[1])?].map(Some);
-    let mut seconds = [Vec::new(), Vec::new()];
+    let mut ratios = Vec::new();
     for turn in 0..=turns {
+        let mut costs = [0.0; 2];
         for side in 0..2 {
             let (config, images) = (configs[side], configs[side].batch_size);
             let (width, height) = config.pipeline.check()?;
             let shape = [images, 3, height as usize, width as usize];
             let grey = Input::host(vec![0.0; shape.iter().product()]);
-            let start = Instant::now();
+            let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
             let objective = config.objective(None);
             let truth = Truth {
                 labels: &vec![0; images],
@@ -144,12 +154,16 @@ pub fn step_times(configs: [&TrainConfig; 2], classes: usize, turns: usize) -> R
                 let (learner, _) = learner.step(&objective, grey, shape, truth, At::default())?;
                 learners[side] = Some(learner);
             }
-            if turn > 0 {
-                seconds[side].push(start.elapsed().as_secs_f64() / images as f64);
-            }
+            let cpu = cpu.filter(|_| on_cpu).and_then(|cpu| cpu.try_elapsed().ok());
+            costs[side] = cpu.unwrap_or_else(|| start.elapsed()).as_secs_f64() / images as f64;
+        }
+        if turn > 0 {
+            ratios.push(costs[1] / costs[0].max(1e-9));
         }
     }
-    Ok(seconds.map(|seconds| percentile(&seconds, 50.0).unwrap_or(f64::NAN)))
+    let less = ratios.iter().filter(|ratio| **ratio < 1.0).count();
+    let agree = less.max(ratios.len() - less) * 4 >= ratios.len() * 3;
+    Ok(percentile(&ratios, 50.0).filter(|_| agree))
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ mod workload;
 mod world;
 
 pub use arrays::ArraysError;
-pub use ceilings::step_times;
+pub use ceilings::step_ratio;
 pub use config::TrainConfig;
 pub use disturbance::{Disturbance, disturbance};
 pub use emulated::{ACCELERATORS, Accelerator, EmulatedUse, TrainerChoice};

@@ -23,7 +23,7 @@ use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
-use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_times};
+use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_ratio};
 
 use crate::shell;
 use crate::terminal::note;
@@ -36,6 +36,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 const LEAST: usize = 3;
 /// The most turns.
 const MOST: usize = 15;
+/// Steps of training on each side.
+const STEPS: usize = 8;
 /// A batch size is not tried if its trial would take longer than this, seconds, ..
 const STEPS_LIMIT: f64 = 10.0;
 /// .. or if the pixels of a batch would take more memory than this, bytes. The steps themselves take tens of
@@ -447,7 +449,7 @@ fn of_precision(
     }))
 }
 
-/// The time that training an image takes with `other`, divided by that with `own`, measured in alternation.
+/// What training an image takes with `other`, divided by what it takes with `own`, measured in alternation.
 fn of_steps(
     record: &RunRecord,
     workload: &Workload,
@@ -466,11 +468,11 @@ fn of_steps(
         ));
     }
     let rate = workload.trainer_ceiling.unwrap_or(0.0);
-    let seconds = (LEAST + 1) as f64 * (own.batch_size + other.batch_size) as f64 / rate;
+    let seconds = (STEPS + 1) as f64 * (own.batch_size + other.batch_size) as f64 / rate;
     if seconds > STEPS_LIMIT {
         return Err(format!("measuring them would take {seconds:.0} s"));
     }
     let classes = record.dataset.classes.len();
-    let [own, other] = step_times([own, other], classes, LEAST).map_err(|error| error.to_string())?;
-    Ok(other / own)
+    let ratio = step_ratio([own, other], classes, STEPS).map_err(|error| error.to_string())?;
+    ratio.ok_or_else(|| format!("{STEPS} steps of both in turns do not agree on which takes less"))
 }
