@@ -621,20 +621,24 @@ impl Setting {
     }
 
     /// Numbers of workers that a script may want: few, one per core, and as many as the trainer can use; no more than it has batches.
+    /// Next to other programs no fewer than it has: more workers get more of the cores there, which `shared` leaves out.
     pub fn worker_counts_of_script(&self) -> Vec<u64> {
         let batches = (self.images / self.batch_size as f64).ceil() as u64;
         let mut counts = self.worker_counts();
-        counts.extend([2, 4, 8]);
-        // One batch each: the epoch is one round.
-        counts.extend(Some(batches).filter(|&batches| batches <= FEW_BATCHES));
-        counts.retain(|&count| count <= batches.max(1) && count != self.workers);
+        // With one batch each the epoch is one round.
+        counts.extend(
+            [2, 4, 8]
+                .into_iter()
+                .chain(Some(batches).filter(|&batches| batches <= FEW_BATCHES)),
+        );
+        let least = if self.others > 0.5 { self.workers } else { 0 };
+        counts.retain(|&count| count <= batches.max(1) && count != self.workers && count >= least);
         counts.sort_unstable();
         counts.dedup();
         counts
     }
 
-    /// Numbers of workers worth a prediction: half and twice as many, one per core, and as many as the
-    /// trainer can use.
+    /// Numbers of workers worth a prediction: half and twice as many, one per core, and as many as the trainer can use.
     pub fn worker_counts(&self) -> Vec<u64> {
         let wanted = (self.trainer * (self.loader_cpu + self.wait)).ceil();
         // With more than this, all cores compute already, even with the waits.

@@ -5,7 +5,7 @@ use stokehold_profile::ranks::RanksSummary;
 use stokehold_profile::{Recording, dimension, span};
 
 use super::model::Setting;
-use super::{Advice, Workload, beside_others, misfit};
+use super::{Advice, Workload, beside_others, misfit, words};
 use crate::rules::Finding;
 
 /// One sentence about a run, such as "The trainer waited for data 63 % of the time; decoding on 2 cores is the limit; fused
@@ -64,7 +64,7 @@ pub fn verdict(
                 seconds(now)
             )
         } else {
-            "no tested change would gain more than the difference between two equal runs".to_owned()
+            words::nothing_gains(workload)
         });
     } else {
         parts.extend(workload.and_then(misfit));
@@ -158,7 +158,7 @@ fn of_workload(workload: &Workload) -> Vec<String> {
             (Some(loader), Some(trainer)) if loader + trainer > 0.0 => {
                 let share = percent(loader / (loader + trainer));
                 format!(
-                    "the trainer on {all} is the limit, and {} takes {share} of the CPU time beside it",
+                    "the trainer on {all} is the limit, and {} takes {share} of the CPU time next to it",
                     if matches!(slowest, Some("read" | "wait")) {
                         "loading"
                     } else {
@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(
             verdict(&Recording::default(), &[], Some(&run), &[]),
             "The trainer did not wait for data; the trainer on 2 cores is the limit, and preprocessing takes 25 % of the \
-             CPU time beside it."
+             CPU time next to it."
         );
         let gpu = Workload {
             device: "cuda".into(),

@@ -192,9 +192,30 @@ fn loader(setting: &Setting) -> String {
     format!("{:.0} images/s", setting.loader())
 }
 
+/// That no change is worth it, and what else a script's loader could be that was not measured.
+pub(super) fn nothing_gains(workload: Option<&Workload>) -> String {
+    let nothing = "no tested change would gain more than the difference between two equal runs";
+    let Some((workload, script)) = workload.and_then(|workload| Some((workload, workload.script.as_ref()?)))
+    else {
+        return nothing.to_owned();
+    };
+    let measured = |is: &dyn Fn(&Change) -> bool| workload.alternatives.iter().any(|one| is(&one.change));
+    let images = script.fast_images_refused.is_none() && !measured(&|change| *change == Change::FastImages);
+    let loader =
+        script.swap_refused.is_none() && !measured(&|change| matches!(change, Change::Executor { .. }));
+    let what = match (images, loader) {
+        (true, true) => "fast images and Stokehold's loader were",
+        (true, false) => "fast images were",
+        (false, true) => "Stokehold's loader was",
+        (false, false) => return nothing.to_owned(),
+    };
+    format!("{nothing}; {what} not tested, which `stokehold check -- COMMAND` does in seconds")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::starting;
+    use super::super::Alternative;
+    use super::super::tests::{starting, workload};
     use super::*;
 
     /// What workers save that stay is the start of as many as are advised, and not of as many as there were.
@@ -214,5 +235,29 @@ mod tests {
         let said = why(&change, &now, &eight.with_persistent_workers(), &run);
         let saved = format!("stay save {:.2} ms from", 1e3 * eight.starts());
         assert!(said.contains(&saved), "{said}: {saved}");
+    }
+
+    #[test]
+    fn what_a_recording_did_not_test_is_named() {
+        let mut own = workload();
+        assert!(
+            nothing_gains(Some(&own)).ends_with("two equal runs"),
+            "not a script"
+        );
+        own.script = Some(stokehold_profile::workload::ScriptLoader::default());
+        let said = nothing_gains(Some(&own));
+        assert!(
+            said.contains("; fast images and Stokehold's loader were not tested, which `stokehold check"),
+            "{said}"
+        );
+        own.alternatives.push(Alternative {
+            change: Change::FastImages,
+            loader: 1.0,
+            trainer: 1.0,
+        });
+        let said = nothing_gains(Some(&own));
+        assert!(said.contains("; Stokehold's loader was not tested"), "{said}");
+        own.script.as_mut().unwrap().swap_refused = Some("it is no ImageFolder".to_owned());
+        assert!(nothing_gains(Some(&own)).ends_with("two equal runs"));
     }
 }
