@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use stokehold_jobs::is_secret;
+use stokehold_base::secret::is_secret;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{Client, CreateTrainingJob, SageMakerError};
 

@@ -4,6 +4,7 @@
 //! the whole group, so the command gets those directly; signals that are sent to this process alone are
 //! forwarded. The command's orphans become our children (`PR_SET_CHILD_SUBREAPER`), so that none leaves the
 //! tree that is followed. A Python command has a hook, which says when its loaders and optimizers do what.
+use stokehold_base::secret;
 use stokehold_base::words::plural;
 
 use crate::terminal::note;
@@ -12,7 +13,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args as ClapArgs, ValueEnum};
@@ -175,11 +178,22 @@ pub struct Recorded {
     recording: Option<Result<SystemSummary, ProfileError>>,
 }
 
+impl Recorded {
+    /// Whether the command started. Why it did not was printed.
+    pub fn started(&self) -> bool {
+        self.recording.is_some()
+    }
+}
+
+/// A Python that starts its hook has done so by then.
+const HOOK_STARTS: Duration = Duration::from_secs(15);
+
 /// Runs a command, and records it into the folder of a run; with a hook that makes `changes` in Python programs, if they are
 /// given.
 ///
 /// # Errors
-/// The folder cannot be written; no thread or process can be started for the recording.
+/// The folder cannot be written; no thread or process can be started for the recording; a Python that the hook was to end did not
+/// start it.
 pub fn record(
     mut command: Command,
     run: &Path,
@@ -190,14 +204,18 @@ pub fn record(
     let words = [command.get_program()].into_iter().chain(command.get_args());
     let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
     supervise::adopt_orphans()?;
-    let shown = words.iter().map(|word| word.to_string_lossy().into_owned());
-    let recorder = kept.open(run, Tree::Below(std::process::id()), shown.collect())?;
+    let shown: Vec<String> = words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let recorder = kept.open(run, Tree::Below(std::process::id()), secret::hidden(&shown))?;
     let spans = Spans::take(recorder.folder());
     command.env(VARIABLE, spans.address());
     let watched = changes.map(|changes| Watched::begin(&words, &run.join(FOLDER), changes));
     if let Some(watched) = &watched {
         watched.set(&mut command);
     }
+    let watching = watched.as_ref();
     let child = match signals.restore_in(&mut command).spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -216,7 +234,9 @@ pub fn record(
         }
     };
     let sampler = recorder.start()?;
-    let Ended { code, interrupted } = supervise::follow(&child, signals)?;
+    let only_a_part = changes.is_some_and(Changes::ends_the_script);
+    let (ended, unseen) = follow(&child, signals, watching.filter(|_| only_a_part));
+    let Ended { code, interrupted } = ended?;
     if changes.is_some_and(Changes::ends_the_script) {
         supervise::end_orphans();
     }
@@ -224,7 +244,7 @@ pub fn record(
         workload,
         loaders,
         notes,
-    } = watched.as_ref().map_or_else(Seen::default, Watched::finish);
+    } = watching.map_or_else(Seen::default, Watched::finish);
     let mut all = spans.finish();
     all.extend(notes.iter().cloned());
     let done = sampler.stop(Ending {
@@ -232,6 +252,9 @@ pub fn record(
         workload: workload.clone(),
         notes: all,
     });
+    if unseen && !interrupted {
+        return Err(Usage(notes.join("; ")).into());
+    }
     Ok(Recorded {
         code,
         interrupted,
@@ -239,6 +262,21 @@ pub fn record(
         loaders,
         notes,
         recording: Some(done),
+    })
+}
+
+/// Follows a command to its end. Ends a Python whose hook was to end it and has not started; returns whether it did.
+fn follow(child: &Child, signals: &Signals, watched: Option<&Watched>) -> (nix::Result<Ended>, bool) {
+    let pid = Pid::from_raw(child.id() as i32);
+    thread::scope(|scope| {
+        let (done, ends) = mpsc::channel::<()>();
+        let guard = scope.spawn(move || {
+            let waits = ends.recv_timeout(HOOK_STARTS) == Err(RecvTimeoutError::Timeout);
+            waits && watched.is_some_and(Watched::lacks_the_hook) && kill(pid, Signal::SIGTERM).is_ok()
+        });
+        let ended = supervise::follow(child, signals);
+        drop(done);
+        (ended, guard.join().unwrap_or_default())
     })
 }
 

@@ -12,6 +12,7 @@
 //! - [`stats`] has the one definition of a percentile.
 //! - [`share`] is the part of some work that one of several workers does.
 //! - [`words`] counts things in English, and [`shell`] quotes words for a shell.
+//! - [`secret`] tells which values are secrets, and hides the secrets of a command.
 //! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod hash;
 pub mod lock;
 pub mod random;
 pub mod regular;
+pub mod secret;
 pub mod share;
 pub mod shell;
 pub mod size;

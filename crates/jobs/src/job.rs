@@ -18,8 +18,8 @@ use stokehold_base::clock::unix_now;
 use stokehold_objects::Location;
 
 use crate::data::source;
-use crate::job::secret::is_secret;
 use crate::{Channel, JobError, OnSageMaker, Profiling, Spot, writes};
+use stokehold_base::secret::is_secret;
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -111,7 +111,7 @@ pub use error::JobError;
 pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use job::profiler::Profiling;
 pub use job::sagemaker::{Framework, InstanceGroup, OnSageMaker};
-pub use job::secret::{is_secret, is_secret_hyperparameter};
+pub use job::secret::is_secret_hyperparameter;
 pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use model::{Unpacked, unpack};

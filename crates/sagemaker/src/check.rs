@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use stokehold_base::fault::Fault;
-use stokehold_jobs::is_secret;
+use stokehold_base::secret::is_secret;
 pub(crate) use stokehold_jobs::is_secret_hyperparameter;
 
 use crate::{

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use stokehold_base::fault::Fault;
-use stokehold_jobs::{Channel, EntryPoint, Job, OnSageMaker, Profiling, Spot, is_secret};
+use stokehold_base::secret::is_secret;
+use stokehold_jobs::{Channel, EntryPoint, Job, OnSageMaker, Profiling, Spot};
 use toml::Table;
 
 use crate::Plan;

@@ -65,6 +65,11 @@ impl Watched {
         }
     }
 
+    /// Whether the command is a Python that has not started the hook.
+    pub fn lacks_the_hook(&self) -> bool {
+        self.is_python && self.hook.is_ok() && !started(&self.counters)
+    }
+
     /// What the script did, after its end.
     pub fn finish(&self) -> Seen {
         if let Err(reason) = &self.hook {
@@ -74,7 +79,7 @@ impl Watched {
             };
         }
         let mut notes = Vec::new();
-        if self.is_python && !started(&self.counters) {
+        if self.lacks_the_hook() {
             notes.push(
                 "the hook did not start in this Python, so steps and waits are not seen: PYTHONPATH did not reach it; a wrapper that sets it has to keep what it holds".to_owned(),
             );

@@ -241,6 +241,9 @@ impl Bench<'_> {
     /// What the script did in a run.
     fn worked(&self, run: &Recorded, name: &str) -> Result<Workload, Box<dyn Error>> {
         let log = log_of(&self.out.join(name));
+        if !run.started() {
+            return Err(Usage("the script did not start".to_owned()).into());
+        }
         if run.code != 0 {
             let said = fs::read(&log).unwrap_or_default();
             let end = String::from_utf8_lossy(&said[said.len().saturating_sub(TAIL)..]).into_owned();
