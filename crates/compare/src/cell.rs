@@ -166,6 +166,14 @@ impl<'a> Comparison<'a> {
             self.finished.push(place);
             output::write(&mut self.report, &self.out, &[place])?;
             observer.event(Event::CellDone(&self.report.cells[place]));
+            if self.report.cells[place].pairs() == 0 && number + 1 < cells.len() {
+                observer.event(Event::Note(
+                    "every trial failed, as it would in the other cells, which are not measured; `stokehold dataset info DATA` names \
+                     images that cannot be read"
+                        .to_owned(),
+                ));
+                break;
+            }
         }
         Ok(true)
     }
