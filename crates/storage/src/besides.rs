@@ -246,11 +246,14 @@ impl Besides {
                     _ => ("count as images", "they are"),
                 };
                 remarks.push(format!(
-                    "{at}: {}, {}, has {}, which {count} of the class around it, as in torchvision; if {are} not, delete the folder{}",
+                    "{at}: {}, {}, has {}, which {count} of the class around it, as in torchvision; if {are} not, {}",
                     folder.display(),
                     stray_in_words(&name),
                     plural(*images, "image"),
-                    by_command(&root.join(folder), |folder| format!("rm -r {folder}")),
+                    match REPOSITORIES.contains(&&*name) {
+                        true => "move the folder out of the data set".to_owned(),
+                        false => deleting("the folder", &root.join(folder)),
+                    },
                 ));
             }
         }
@@ -360,8 +363,13 @@ pub(crate) fn without(root: &Path, name: &str) -> String {
     if REPOSITORIES.contains(&name) {
         return "move the class folders into a folder of their own, and give that one".to_owned();
     }
-    let way = by_command(&root.join(name), |folder| format!("rm -r {folder}"));
-    format!("delete it{way}")
+    deleting("it", &root.join(name))
+}
+
+/// What deletes a folder, which is `called` so.
+fn deleting(called: &str, folder: &Path) -> String {
+    let way = by_command(folder, |folder| format!("rm -r {folder}"));
+    format!("delete {called}{way}")
 }
 
 fn is_of_macos(name: &OsStr) -> bool {

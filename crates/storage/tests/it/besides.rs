@@ -70,6 +70,7 @@ fn stray_folders_that_are_classes_are_named_with_their_images() {
         "train/__MACOSX/a/._0.jpg",
         "train/__MACOSX/a/._1.jpg",
         "train/a/0.jpg",
+        "train/a/.git/0.jpg",
         "train/a/.ipynb_checkpoints/0-checkpoint.jpg",
         "val/a/0.jpg",
     ]);
@@ -82,6 +83,8 @@ fn stray_folders_that_are_classes_are_named_with_their_images() {
              is no class, delete it: rm -r DATA/train/__MACOSX",
             "DATA/train: 2 files begin with ._ (such as __MACOSX/a/._0.jpg), which macOS leaves on other file systems and in \
              archives, and which hold no image; delete them: find DATA/train -name '._*' -type f -delete",
+            "DATA/train: a/.git, the history of a repository, has 1 image, which counts as an image of the class around it, as in \
+             torchvision; if it is not, move the folder out of the data set",
             "DATA/train: a/.ipynb_checkpoints, a hidden folder that Jupyter makes, has 1 image, which counts as an image of \
              the class around it, as in torchvision; if it is not, delete the folder: rm -r DATA/train/a/.ipynb_checkpoints",
         ]
@@ -93,7 +96,7 @@ fn stray_folders_that_are_classes_are_named_with_their_images() {
         remarks[1].contains("__MACOSX") && remarks[1].contains("with 2 images"),
         "{remarks:?}"
     );
-    assert_eq!(remarks.len(), 4);
+    assert_eq!(remarks.len(), 5);
 }
 
 #[test]
