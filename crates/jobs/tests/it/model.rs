@@ -361,8 +361,6 @@ fn what_is_stopped_leaves_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     /// Whatever the names are, nothing outside of the folder is made, changed or reached.
     #[test]
     fn no_name_leads_out(entries in prop::collection::vec(entries(), 1..10)) {
