@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most lines of a file in Rust.
+/// The most lines of a file in Rust or Python.
 const FILE: usize = 700;
 
 /// The most lines of a function in Rust, with its head and its last brace.
@@ -48,7 +48,11 @@ const MADE: [&str; 4] = ["goldens", "proptest-regressions", "snapshots", "target
 fn files_functions_and_phrases_only_become_fewer() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = BTreeMap::new();
-    for path in FOLDERS.iter().flat_map(|folder| texts(&root.join(folder))) {
+    let documents = fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension() == Some(OsStr::new("md")));
+    for path in documents.chain(FOLDERS.iter().flat_map(|folder| texts(&root.join(folder)))) {
         let Ok(text) = fs::read_to_string(&path) else {
             continue;
         };
@@ -56,9 +60,12 @@ fn files_functions_and_phrases_only_become_fewer() {
         for (phrase, _) in PHRASES {
             *found.entry(format!("phrase {phrase}")).or_default() += times(&text, phrase);
         }
-        if path.extension() == Some(OsStr::new("rs")) {
-            let lines: Vec<&str> = text.lines().collect();
+        let suffix = path.extension().and_then(OsStr::to_str);
+        let lines: Vec<&str> = text.lines().collect();
+        if matches!(suffix, Some("py" | "rs")) {
             found.extend((lines.len() > FILE).then(|| (format!("file {name}"), lines.len())));
+        }
+        if suffix == Some("rs") {
             for (function, length) in functions(&lines).into_iter().filter(|of| of.1 > FUNCTION) {
                 let most = found.entry(format!("function {name} {function}")).or_default();
                 *most = length.max(*most);
