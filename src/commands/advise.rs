@@ -95,7 +95,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         (None, false, [run]) => PathBuf::from(run),
         (None, false, _) => {
             return Err(Usage(
-                "a command is tried: give --try before it, or the folder of a run in its place".to_owned(),
+                "to try a command, put --try before it; to read a run, give its folder".to_owned(),
             )
             .into());
         }

@@ -41,7 +41,7 @@ pub enum Args {
     /// alone.
     Disturbance(disturbance::DisturbanceArgs),
     #[cfg(feature = "full")]
-    /// Measure the network between ranks, for `stokehold scale`: what sums of gradients take.
+    /// Measure the network between ranks, for `stokehold scale`: how long it takes to sum gradients.
     Network(network::NetworkArgs),
     #[cfg(feature = "full")]
     /// Measure the ways to get data from a bucket to a training: copied, mounted, piped, cached, streamed.
@@ -57,7 +57,7 @@ pub enum Args {
 pub struct LoaderBenchArgs {
     /// A folder of images, at any depth; labels do not matter, and the training images' masks are loaded where they have masks [default: generated photographs]
     data: Option<PathBuf>,
-    /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device; auto is of train
+    /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device (auto is for `train` only)
     #[arg(long, default_value_t = AnyExecutor::default())]
     executor: AnyExecutor,
     /// The device of --executor gpu: auto, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1

@@ -93,7 +93,7 @@ enum Command {
         #[command(flatten)]
         at: At,
     },
-    /// Wait for a job's end; exits as its run does.
+    /// Wait for a job to end, and exit with its exit code.
     Wait {
         /// The job's name
         name: String,

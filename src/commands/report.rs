@@ -58,11 +58,11 @@ pub struct Args {
     #[arg(long, value_name = "SET", default_value = "stokehold")]
     defaults: Defaults,
 
-    /// Sets a parameter of a rule, such as CPUBottleneck_threshold=40; can be given several times.
+    /// Set a parameter of a rule, such as CPUBottleneck_threshold=40; can be given several times.
     #[arg(long, value_name = "RULE_PARAM=X")]
     set: Vec<String>,
 
-    /// Reads parameters from a TOML file; --set comes after it.
+    /// Read parameters from a TOML file; --set comes after it.
     #[arg(long, value_name = "FILE")]
     rules: Option<Local>,
 
@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: Option<Local>,
 
-    /// Prints what was found as JSON.
+    /// Print what was found as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -203,7 +203,7 @@ fn what_cannot_be_run_is_an_error_that_says_so() {
             &["x.py"],
             "3 is not in 10..",
         ),
-        (&["advise"], &["x.py"], "give --try before it"),
+        (&["advise"], &["x.py"], "put --try before it"),
     ] {
         let (code, _, said) = bench.stokehold(words, script);
         assert_eq!(code, Some(2), "{said}");

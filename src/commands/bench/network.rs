@@ -1,4 +1,4 @@
-//! `stokehold bench network`: what sums of gradients take between ranks, and the network that explains it.
+//! `stokehold bench network`: how long ranks take to sum gradients, and the network that explains it.
 //!
 //! All ranks sum numbers of several sizes, in the way and with the buffers of training. The link is the one with which the
 //! formulas of `stokehold scale` give the medians of the shortest and of the longest sum, which is a bucket of gradients.

@@ -91,8 +91,8 @@ pub struct Args {
     batch_size: usize,
     #[command(flatten)]
     threads: WorkerArgs,
-    /// Servers that make the batches of the trial remote, as for train; they serve DATA. Other machines' cores do not stand still
-    /// while other trials have their turn.
+    /// Servers that make the batches of the trial remote, as for train; they serve DATA. Servers are not paused while other
+    /// trials have their turn.
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     loader: Vec<Address>,
     /// The cache of the trial cached: its folder and, after a colon, its size.

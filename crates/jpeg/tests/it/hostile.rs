@@ -140,8 +140,6 @@ fn damaged(mut bytes: Vec<u8>, damage: &[(usize, u8, u8)]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
-
     #[test]
     fn damaged_files(spec in specs(), damage in damage()) {
         let bytes = damaged(spec.write().bytes, &damage);

@@ -92,8 +92,6 @@ fn compare(file: &[u8], packed: Input<'_>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     /// Random coefficients in all samplings, colour models and scans.
     #[test]
     fn wild_coefficients_come_back(spec in specs()) {
@@ -110,8 +108,6 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
-
     /// Any damage is an error or gives some image, without a panic, and all forms of the kernels agree.
     #[test]
     fn damaged_images_are_errors(

@@ -212,7 +212,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         /// Crops with every kind of chroma, shrunk and grown, mirrored, partly outside, and ones whose positions lie in the middle
         /// of places or between two: what `fused` computes with doubles is what whole numbers give.
