@@ -4,7 +4,6 @@
 //! the whole group, so the command gets those directly; signals that are sent to this process alone are
 //! forwarded. The command's orphans become our children (`PR_SET_CHILD_SUBREAPER`), so that none leaves the
 //! tree that is followed. A Python command has a hook, which says when its loaders and optimizers do what.
-use stokehold_base::secret;
 use stokehold_base::words::plural;
 
 use crate::terminal::note;
@@ -204,11 +203,8 @@ pub fn record(
     let words = [command.get_program()].into_iter().chain(command.get_args());
     let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
     supervise::adopt_orphans()?;
-    let shown: Vec<String> = words
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let recorder = kept.open(run, Tree::Below(std::process::id()), secret::hidden(&shown))?;
+    let shown = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let recorder = kept.open(run, Tree::Below(std::process::id()), shown.collect())?;
     let spans = Spans::take(recorder.folder());
     command.env(VARIABLE, spans.address());
     let watched = changes.map(|changes| Watched::begin(&words, &run.join(FOLDER), changes));

@@ -39,12 +39,12 @@ impl Settings {
     /// The interval that SageMaker Debugger uses.
     pub const INTERVAL: Duration = Duration::from_millis(500);
 
-    /// Follows a tree of processes at [`INTERVAL`](Self::INTERVAL).
+    /// Follows a tree of processes at [`INTERVAL`](Self::INTERVAL), started by a command whose secrets are not recorded.
     pub fn new(tree: Tree, command: Vec<String>) -> Self {
         Self {
             interval: Self::INTERVAL,
             tree,
-            command,
+            command: stokehold_base::secret::hidden(&command),
             files: system::Options::default(),
             sources: Sources::default(),
         }
