@@ -361,6 +361,34 @@ mod tests {
     }
 
     #[test]
+    fn secrets_within_command_lines_are_found() {
+        for text in [
+            "-x HF_TOKEN=a1b2c3d4 -x NCCL_DEBUG=INFO",
+            "-x 'API_KEY=a1b2c3d4'",
+            "--environment=HF_TOKEN=a1b2c3d4",
+            "mysql --password hunter2 -u me",
+            "curl https://host/x?user=me&access_token=a1b2c3d4",
+            "https://host/x?key=a1b2c3d4",
+            "Endpoint=x;SharedAccessKey=a1b2c3d4=",
+        ] {
+            assert!(is_secret("x", text), "{text}");
+        }
+        for text in [
+            "-x NCCL_DEBUG=INFO -x PATH -mca btl_tcp_if_include eth0",
+            "--sort-key=name --max-tokens=512 --pad-token <pad> --pass 2",
+            "sort_key=file_name",
+            "password: what is it?",
+            "the token = 1",
+            "https://host/x?y=1",
+            "x9PAT3f==",
+            "use_auth_token=false",
+            "a=b=c",
+        ] {
+            assert!(!is_secret("x", text), "{text}");
+        }
+    }
+
+    #[test]
     fn tokens_are_known_by_their_form() {
         for text in [
             "AKIAIOSFODNN7EXAMPLE",

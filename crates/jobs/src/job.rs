@@ -15,11 +15,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use stokehold_base::clock::unix_now;
+use stokehold_base::secret::is_secret;
 use stokehold_objects::Location;
 
 use crate::data::source;
 use crate::{Channel, JobError, OnSageMaker, Profiling, Spot, writes};
-use stokehold_base::secret::is_secret;
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

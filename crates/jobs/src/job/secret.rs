@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_within_lists_tables_and_command_lines_are_found() {
+    fn secrets_within_lists_and_tables_are_found() {
         let list = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         for text in [
             r#"["--api-key", "x"]"#,
@@ -46,30 +46,6 @@ mod tests {
             r#"{"password": ""}"#,
         ] {
             assert!(!is_secret_hyperparameter("args", &list(text)), "{text}");
-        }
-        for text in [
-            "-x HF_TOKEN=a1b2c3d4 -x NCCL_DEBUG=INFO",
-            "-x 'API_KEY=a1b2c3d4'",
-            "--environment=HF_TOKEN=a1b2c3d4",
-            "mysql --password hunter2 -u me",
-            "curl https://host/x?user=me&access_token=a1b2c3d4",
-            "https://host/x?key=a1b2c3d4",
-            "Endpoint=x;SharedAccessKey=a1b2c3d4=",
-        ] {
-            assert!(is_secret("x", text), "{text}");
-        }
-        for text in [
-            "-x NCCL_DEBUG=INFO -x PATH -mca btl_tcp_if_include eth0",
-            "--sort-key=name --max-tokens=512 --pad-token <pad> --pass 2",
-            "sort_key=file_name",
-            "password: what is it?",
-            "the token = 1",
-            "https://host/x?y=1",
-            "x9PAT3f==",
-            "use_auth_token=false",
-            "a=b=c",
-        ] {
-            assert!(!is_secret("x", text), "{text}");
         }
     }
 }
