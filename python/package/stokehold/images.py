@@ -186,16 +186,14 @@ def _read(data: Any) -> tuple[bytes, str]:
         name = os.fsdecode(path)
         try:
             # A pipe would wait, and a device may not end.
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                raise DataError(f"{name}: it is no regular file")
-            with open(path, "rb") as file:
-                return file.read(), name
+            if stat.S_ISREG(os.stat(path).st_mode):
+                with open(path, "rb") as file:
+                    return file.read(), name
         except OSError as error:
-            if isinstance(error, DataError):
-                raise
             raise DataError(f"{name}: {error.strerror or error}") from None
         except ValueError as error:
             raise DataError(f"{name!r}: {error}") from None
+        raise DataError(f"{name}: it is no regular file")
     if hasattr(data, "read"):
         try:
             # Text would be decoded first.
@@ -339,10 +337,11 @@ def _given(pixels: Any, layout: str, dtype: str, out: Any, name: str) -> Any:
         pixels = numpy.ascontiguousarray(pixels)
     if out is None:
         return pixels
-    is_ours = isinstance(out, numpy.ndarray) and out.flags.writeable and out.flags.c_contiguous
-    if not is_ours and not (
-        hasattr(out, "numpy") and str(getattr(out, "device", "")) == "cpu" and not getattr(out, "requires_grad", False) and out.is_contiguous()
-    ):
+    if isinstance(out, numpy.ndarray):
+        fits = out.flags.writeable and out.flags.c_contiguous
+    else:
+        fits = hasattr(out, "numpy") and str(getattr(out, "device", "")) == "cpu" and not getattr(out, "requires_grad", False) and out.is_contiguous()
+    if not fits:
         raise OptionError(f"{name}: out is {type(out).__name__}; give a contiguous NumPy array that can be written, or a tensor on the CPU without a gradient")
     if tuple(out.shape) != pixels.shape or str(out.dtype).rpartition(".")[2] != str(pixels.dtype):
         raise OptionError(f"{name}: out is {out.dtype} {tuple(out.shape)}, and the image {pixels.dtype} {pixels.shape}")
