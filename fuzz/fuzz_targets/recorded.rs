@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use stokehold_jpeg::{Header, Layout, Region, Scale};
-use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source};
+use stokehold_pipeline::op::Filter;
+use stokehold_pipeline::recorded::{Op, PassOrder, Performer, Recorded, Source};
 
 fuzz_target!(|input: (&[u8], Vec<(u8, i16, i16, u8, u8)>)| {
     let (bytes, asked) = input;

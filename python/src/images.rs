@@ -11,8 +11,8 @@ use stokehold_jpeg::{
 };
 use stokehold_objects::Bucket;
 use stokehold_pipeline::Step;
-use stokehold_pipeline::op::Interpolation;
-use stokehold_pipeline::recorded::{self, Filter, Op, PassOrder, Performer, Recorded, Source};
+use stokehold_pipeline::op::{Filter, Interpolation};
+use stokehold_pipeline::recorded::{self, Op, PassOrder, Performer, Recorded, Source};
 use stokehold_storage::SampleBytes;
 
 use crate::errors::{DataError, OptionError};
@@ -35,7 +35,7 @@ enum Content {
     Packed(SampleBytes, PyOnceLock<Py<PyBytes>>),
 }
 
-/// Not for users: whoever calls these has Pillow do what is refused.
+/// Not for users: the callers have Pillow do what is refused by a ValueError.
 fn refused(why: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(why.to_string())
 }

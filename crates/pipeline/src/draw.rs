@@ -41,7 +41,7 @@ pub(crate) fn check_sides(steps: &[Step], width: u32, height: u32) -> Result<(),
     for step in steps {
         let what = match step {
             Step::Rotate(_) | Step::Affine(_) | Step::Mix(_) => "turned",
-            Step::Resize { interpolation, .. } if *interpolation != Interpolation::Nearest => "resized",
+            Step::Resize { interpolation, .. } if *interpolation != Filter::Nearest => "resized",
             _ => "",
         };
         if !what.is_empty() && most > MOST_SIDE {
@@ -69,7 +69,7 @@ impl Steps {
         let (w, h) = (self.width, self.height);
         // A resize with a filter may go across first, and makes an image as wide as the new one and as high as the old one.
         let goes_across =
-            matches!(step, Step::Resize { interpolation, .. } if interpolation != Interpolation::Nearest);
+            matches!(step, Step::Resize { interpolation, .. } if interpolation != Filter::Nearest);
         if goes_across && u64::from(w) * u64::from(before) > crate::MAX_PIXELS {
             return Err(ImageError::DoesNotFit(format!(
                 "a resize to {w}x{h} would make an image of {w}x{before} pixels on the way"
@@ -85,7 +85,7 @@ impl Steps {
     }
 
     /// To a drawn size; a side of less than a pixel is one, where torchvision fails.
-    fn resize(&mut self, width: u32, height: u32, interpolation: Interpolation) -> Result<(), ImageError> {
+    fn resize(&mut self, width: u32, height: u32, interpolation: Filter) -> Result<(), ImageError> {
         self.push(Step::Resize {
             width: width.max(1),
             height: height.max(1),
@@ -208,11 +208,8 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
             steps.resize((w * scale) as u32, (h * scale) as u32, o.interpolation)
         }
         Op::ScaleJitter(o) => {
-            let share = draws.uniform(o.scale_range[0], o.scale_range[1]);
-            let (w, h) = (f64::from(width), f64::from(height));
-            let [across, down] = o.target_size.map(f64::from);
-            let scale = (across / w).min(down / h) * share;
-            steps.resize((w * scale) as u32, (h * scale) as u32, o.interpolation)
+            let (width, height) = scale_jitter(o, draws.unit(), width, height);
+            steps.resize(width, height, o.interpolation)
         }
         Op::CenterCrop(o) => center_crop(o, steps),
         Op::RandomCrop(o) => random_crop(o, draws, steps),
@@ -335,6 +332,15 @@ fn perspective(op: &RandomPerspective, draws: &mut Draws, steps: &mut Steps) -> 
         "an image of {width}x{height} has no perspective: of ten draws each had three corners in a line; resize first, or \
          choose a smaller distortion_scale"
     )))
+}
+
+/// The size that a draw of 0..1 leads to. torchvision's scale is a tensor of 32 bits, by which it multiplies, so this rounds as it does.
+fn scale_jitter(op: &ScaleJitter, draw: f64, width: u32, height: u32) -> (u32, u32) {
+    let [low, high] = op.scale_range;
+    let [across, down] = op.target_size.map(f64::from);
+    let fits = (across / f64::from(width)).min(down / f64::from(height));
+    let scale = fits as f32 * (low as f32 + draw as f32 * (high - low) as f32);
+    ((width as f32 * scale) as u32, (height as f32 * scale) as u32)
 }
 
 /// Left, top, width and height of the crop.

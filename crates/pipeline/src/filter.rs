@@ -1,89 +1,95 @@
-//! The weights of antialiased resizing along one axis, as Pillow defines them (`Resample.c`).
+//! Pillow's filters of resizes (`Resample.c`).
+
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
 
 use crate::op::Interpolation;
 
-/// Half the filter's width in source pixels, where one output pixel is `scale` source pixels.
-pub(crate) fn support(interpolation: Interpolation, scale: f64) -> f64 {
-    let radius = match interpolation {
-        Interpolation::Nearest => return 0.5,
-        Interpolation::Bilinear => 1.0,
-        Interpolation::Bicubic => 2.0,
-    };
-    radius * scale.max(1.0)
+/// How to resize: Pillow's filters, with Pillow's numbers. All but nearest are antialiased: where an image shrinks, the filter is as
+/// wide as the scale requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// The pixel whose area contains the point.
+    Nearest = 0,
+    /// A windowed sinc of three lobes.
+    Lanczos = 1,
+    /// A triangle.
+    #[default]
+    Bilinear = 2,
+    /// Cubic, a = -0.5.
+    Bicubic = 3,
+    /// The mean.
+    Box = 4,
+    /// A windowed sinc of one lobe.
+    Hamming = 5,
 }
 
-/// The filter at a distance, in units of its scale.
-pub(crate) fn filter(interpolation: Interpolation, x: f64) -> f64 {
-    let x = x.abs();
-    match interpolation {
-        Interpolation::Nearest => f64::from(x <= 0.5),
-        Interpolation::Bilinear => (1.0 - x).max(0.0),
-        Interpolation::Bicubic if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
-        Interpolation::Bicubic if x < 2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
-        Interpolation::Bicubic => 0.0,
+impl Filter {
+    /// Every filter, by its number.
+    pub const ALL: [Filter; 6] = [
+        Filter::Nearest,
+        Filter::Lanczos,
+        Filter::Bilinear,
+        Filter::Bicubic,
+        Filter::Box,
+        Filter::Hamming,
+    ];
+
+    /// Half its width in source pixels, where one output pixel is `scale` source pixels.
+    pub(crate) fn support(self, scale: f64) -> f64 {
+        let radius = match self {
+            Filter::Nearest => return 0.5,
+            Filter::Box => 0.5,
+            Filter::Bilinear | Filter::Hamming => 1.0,
+            Filter::Bicubic => 2.0,
+            Filter::Lanczos => 3.0,
+        };
+        radius * scale.max(1.0)
+    }
+
+    /// Its weight at a distance, in units of its scale. Every expression is in Pillow's order: another one rounds otherwise.
+    pub(crate) fn weight(self, x: f64) -> f64 {
+        let sinc = |x: f64| match x {
+            0.0 => 1.0,
+            x => (x * PI).sin() / (x * PI),
+        };
+        match self {
+            Filter::Nearest | Filter::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),
+            Filter::Bilinear => (1.0 - x.abs()).max(0.0),
+            Filter::Hamming => match x.abs() {
+                0.0 => 1.0,
+                x if x >= 1.0 => 0.0,
+                // Pillow's two numbers are floats.
+                x => sinc(x) * (f64::from(0.54f32) + f64::from(0.46f32) * (x * PI).cos()),
+            },
+            Filter::Bicubic => match x.abs() {
+                x if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
+                x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5,
+                _ => 0.0,
+            },
+            Filter::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
+            Filter::Lanczos => 0.0,
+        }
     }
 }
 
-/// So many weights are each rounded to the nearest integer. Of more, each takes over what those before it lost by rounding:
-/// many small ones would all lose the same way, and one alone would have to stand for them.
-const MOST_ROUNDED: usize = 512;
-
-/// Weights that sum to `sum` as integers that sum to `one`, so that a flat image stays flat.
-pub(crate) fn quantize(weights: &[f64], sum: f64, one: i32, mut put: impl FnMut(usize, i16)) {
-    // Multiplied before it is divided, so that whole weights are rounded as exact quotients are (`Triangle` says why).
-    let share = |weight: &f64| weight * f64::from(one) / sum;
-    if weights.len() > MOST_ROUNDED {
-        let (mut reached, mut given) = (0.0, 0);
-        for (i, weight) in weights.iter().enumerate() {
-            reached += share(weight);
-            let upto = reached.round() as i32;
-            put(i, (upto - given) as i16);
-            given = upto;
+impl From<Interpolation> for Filter {
+    fn from(interpolation: Interpolation) -> Filter {
+        match interpolation {
+            Interpolation::Nearest => Filter::Nearest,
+            Interpolation::Bilinear => Filter::Bilinear,
+            Interpolation::Bicubic => Filter::Bicubic,
         }
-        return;
     }
-    let narrow = |weight: i32| weight.min(i32::from(i16::MAX)) as i16;
-    let (mut left, mut largest) = (one, (0, i32::MIN));
-    for (i, weight) in weights.iter().enumerate() {
-        let exact = share(weight);
-        let value = (exact + 0.5f64.copysign(exact)) as i32;
-        left -= value;
-        if value > largest.1 {
-            largest = (i, value);
-        }
-        put(i, narrow(value));
-    }
-    put(largest.0, narrow(largest.1 + left));
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl TryFrom<u8> for Filter {
+    type Error = u8;
 
-    /// However small they are: none is far from what it should be, and they sum to one.
-    #[test]
-    fn many_weights_stay_what_they_are() {
-        for count in [3, 512, 513, 5_000, 100_000, 1 << 20] {
-            let weights: Vec<f64> = (0..count)
-                .map(|i| 1.0 + (i as f64 / count as f64 - 0.5).abs())
-                .collect();
-            let sum: f64 = weights.iter().sum();
-            let exact: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
-            let mut made = vec![0i16; count];
-            quantize(&weights, sum, 1 << 13, |i, weight| made[i] = weight);
-            assert_eq!(made.iter().map(|&weight| i32::from(weight)).sum::<i32>(), 1 << 13);
-            // The first half weighs what it should.
-            let half = |weights: &[f64]| weights[..count / 2].iter().sum::<f64>();
-            let made: Vec<f64> = made
-                .iter()
-                .map(|&weight| f64::from(weight) / f64::from(1 << 13))
-                .collect();
-            assert!(
-                (half(&made) - half(&exact)).abs() < 0.01,
-                "{count}: {} {}",
-                half(&made),
-                half(&exact)
-            );
-        }
+    fn try_from(number: u8) -> Result<Filter, u8> {
+        Filter::ALL.get(usize::from(number)).copied().ok_or(number)
     }
 }

@@ -1,12 +1,12 @@
 //! The operations, with torchvision's names, parameters and defaults.
 //!
-//! Each operation is plain data. Parameters with a default may be omitted in a file; a name that does not
-//! belong to the operation is an error.
+//! Each operation is plain data. Parameters with a default may be omitted in a file; an unknown name is an error.
 
 use serde::{Deserialize, Serialize};
 
-/// The JSON schema of an operation ([`Op`]), for forms: names, texts, defaults. What is allowed is what
-/// [`Pipeline::check`](crate::Pipeline::check) allows.
+pub use crate::filter::Filter;
+
+/// The JSON schema of an operation ([`Op`]), for forms: names, texts, defaults. [`Pipeline::check`](crate::Pipeline::check) says what is allowed.
 #[cfg(feature = "schema")]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Op).to_value()
@@ -119,17 +119,17 @@ impl Default for RandomFlip {
     }
 }
 
-/// How to interpolate between pixels.
+/// How to interpolate between the pixels that an affine map or a perspective meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Interpolation {
     /// The pixel whose area contains the point.
     Nearest,
-    /// Linear between neighbours; when shrinking, a triangle as wide as the scale requires (antialiased).
+    /// Linear between neighbours.
     #[default]
     Bilinear,
-    /// Cubic (a = -0.5) between neighbours, likewise antialiased.
+    /// Cubic (a = -0.5) between neighbours.
     Bicubic,
 }
 
@@ -327,7 +327,7 @@ pub struct RandomResizedCrop {
     pub ratio: [f64; 2],
     /// Default: bilinear.
     #[serde(default)]
-    pub interpolation: Interpolation,
+    pub interpolation: Filter,
 }
 
 fn default_scale() -> [f64; 2] {
@@ -346,7 +346,7 @@ impl RandomResizedCrop {
             size,
             scale: default_scale(),
             ratio: default_ratio(),
-            interpolation: Interpolation::Bilinear,
+            interpolation: Filter::Bilinear,
         }
     }
 }
@@ -360,7 +360,7 @@ pub struct Resize {
     pub size: Size,
     /// Default: bilinear.
     #[serde(default)]
-    pub interpolation: Interpolation,
+    pub interpolation: Filter,
     /// With one number as size: the limit of the longer edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u32>,
@@ -377,7 +377,7 @@ pub struct RandomResize {
     pub max_size: u32,
     /// Default: bilinear.
     #[serde(default)]
-    pub interpolation: Interpolation,
+    pub interpolation: Filter,
 }
 
 /// Resizes the shorter edge to one of several sizes.
@@ -392,7 +392,7 @@ pub struct RandomShortestSize {
     pub max_size: Option<u32>,
     /// Default: bilinear.
     #[serde(default)]
-    pub interpolation: Interpolation,
+    pub interpolation: Filter,
 }
 
 /// One length in pixels or several.
@@ -428,7 +428,7 @@ pub struct ScaleJitter {
     pub scale_range: [f64; 2],
     /// Default: bilinear.
     #[serde(default)]
-    pub interpolation: Interpolation,
+    pub interpolation: Filter,
 }
 
 fn default_scale_range() -> [f64; 2] {

@@ -127,7 +127,7 @@ impl Pipeline {
         let mut ops = vec![
             Op::Resize(Resize {
                 size,
-                interpolation: Interpolation::Bilinear,
+                interpolation: Filter::Bilinear,
                 max_size: None,
             }),
             Op::CenterCrop(CenterCrop {
@@ -148,7 +148,7 @@ impl Pipeline {
                 size,
                 scale: [0.25, 1.0],
                 ratio: [0.75, 4.0 / 3.0].map(|ratio| ratio * width / height),
-                interpolation: Interpolation::Bilinear,
+                interpolation: Filter::Bilinear,
             }),
             Op::RandomHorizontalFlip(RandomFlip::default()),
         ];
@@ -161,7 +161,7 @@ impl Pipeline {
         let [height, width] = size.height_width();
         let mut ops = vec![Op::Resize(Resize {
             size: Size::HeightWidth([height, width]),
-            interpolation: Interpolation::Bilinear,
+            interpolation: Filter::Bilinear,
             max_size: None,
         })];
         ops.extend(to_normalised());
@@ -197,7 +197,7 @@ impl Pipeline {
         Pipeline::new(vec![
             Op::Resize(Resize {
                 size,
-                interpolation: Interpolation::Bilinear,
+                interpolation: Filter::Bilinear,
                 max_size: None,
             }),
             Op::RandomCrop(RandomCrop {

@@ -20,9 +20,9 @@ mod convert;
 mod turn;
 
 use crate::image::RgbImage;
-use crate::op::Interpolation;
+use crate::op::{Filter, Interpolation};
+pub use crate::per_op::PassOrder;
 use crate::per_op::{self, Pointwise, Reduce, Resize, Rows, Scratch};
-pub use crate::per_op::{Filter, PassOrder};
 use crate::step::{Affine, Step};
 use convert::{cut, paint, spread, to_grey};
 pub use convert::{grey_to_floats, to_floats};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::op::{Fill, Interpolation, PaddingMode};
+use crate::op::{Fill, Filter, Interpolation, PaddingMode};
 use crate::perspective::Perspective;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ pub enum Step {
         /// New height.
         height: u32,
         /// The filter.
-        interpolation: Interpolation,
+        interpolation: Filter,
     },
     /// Blends with black: 0 is black, 1 the image itself.
     Brightness {

@@ -2,7 +2,7 @@
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use stokehold_jpeg::{Decoder, Metadata, Packer, TranscodeOptions};
-use stokehold_pipeline::op::Interpolation;
+use stokehold_pipeline::op::Filter;
 use stokehold_pipeline::{DecodeOptions, Format, ImageInfo, RgbImage, decode, probe};
 
 use crate::options::{Bake, Content};
@@ -60,7 +60,7 @@ impl Maker {
             } => match size.shrink(info.width, info.height) {
                 Some((width, height)) => {
                     let image = decode(&file, &DecodeOptions::default()).map_err(text)?;
-                    let image = image.resize(width, height, Interpolation::Bicubic);
+                    let image = image.resize(width, height, Filter::Bicubic);
                     return self.encoded(&image, quality, Some(info.orientation));
                 }
                 None => metadata,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jpeg_encoder::{ColorType, Encoder};
-use stokehold_pipeline::op::{CenterCrop, Interpolation, Op, Resize, Size};
+use stokehold_pipeline::op::{CenterCrop, Filter, Op, Resize, Size};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, ImageError, Input, Pipeline, Runner};
 
 /// The quality of its JPEG; about 6 kB with 144 pixels a side.
@@ -20,7 +20,7 @@ pub fn thumbnail(image: Input<'_>, side: u16, exif: bool) -> Result<Vec<u8>, Ima
     let pipeline = Pipeline::new(vec![
         Op::Resize(Resize {
             size,
-            interpolation: Interpolation::Bilinear,
+            interpolation: Filter::Bilinear,
             max_size: None,
         }),
         Op::CenterCrop(CenterCrop { size }),

@@ -118,10 +118,11 @@ impl AugmentOptions {
     }
 
     fn interpolate(&self, pipeline: &mut Pipeline) {
+        let filter = Interpolation::from(self.interpolation).into();
         for op in &mut pipeline.ops {
             match op {
-                Op::RandomResizedCrop(crop) => crop.interpolation = self.interpolation.into(),
-                Op::Resize(resize) => resize.interpolation = self.interpolation.into(),
+                Op::RandomResizedCrop(crop) => crop.interpolation = filter,
+                Op::Resize(resize) => resize.interpolation = filter,
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stokehold_loader::{BadImagePolicy, Loader, LoaderError, LoaderOptions};
-use stokehold_pipeline::op::{Interpolation, Op, RandomFlip, Resize, Size};
+use stokehold_pipeline::op::{Filter, Op, RandomFlip, Resize, Size};
 use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::Source;
 
@@ -13,7 +13,7 @@ use crate::source::{Images, workers};
 fn resize(side: u32) -> Op {
     Op::Resize(Resize {
         size: Size::Side(side),
-        interpolation: Interpolation::Bilinear,
+        interpolation: Filter::Bilinear,
         max_size: None,
     })
 }

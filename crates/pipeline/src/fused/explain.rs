@@ -3,7 +3,7 @@
 use super::{Pass, Plan};
 use crate::decode::{DecodeOptions, Format, probe, steps};
 use crate::error::ImageError;
-use crate::op::Interpolation;
+use crate::op::Filter;
 use crate::step::Step;
 use crate::{DrawKey, Pipeline};
 use serde::Serialize;
@@ -81,7 +81,7 @@ pub struct Resampling {
     /// `x = m[0] * u + m[1] * v + m[2]`, `y = m[3] * u + m[4] * v + m[5]`.
     pub map: [f64; 6],
     /// The filter; nearest where every pixel only moves.
-    pub interpolation: Interpolation,
+    pub interpolation: Filter,
     /// Pixels of the image along a pixel of the result, across and down.
     pub scales: (f64, f64),
     /// Whether rows stay rows.

@@ -24,6 +24,7 @@ mod explain;
 mod isa;
 mod lower;
 mod mask;
+mod quantize;
 mod sink;
 mod source;
 mod turned;

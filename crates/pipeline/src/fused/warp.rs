@@ -12,7 +12,7 @@ use super::source::{Bounds, Planes, Rgbx, Sides, Source};
 use super::turned::{self, Turned};
 use super::upright::{self, Line, Upright};
 use crate::mask::Mask;
-use crate::op::{Interpolation, PaddingMode};
+use crate::op::{Filter, PaddingMode};
 use crate::step::{Affine, Step};
 use stokehold_jpeg::{Region, Scale};
 
@@ -29,7 +29,7 @@ pub(super) struct Warp {
     frames: Vec<Frame>,
     source: (u32, u32),
     /// The filter; none while only exact steps were met.
-    interpolation: Option<Interpolation>,
+    interpolation: Option<Filter>,
     /// Source columns and rows that the filter may read, at least one of each.
     bounds: Bounds,
 }
@@ -86,10 +86,16 @@ impl Warp {
     }
 
     /// Whether a step that [`Warp::takes`] composes with those before it: affine steps that shrink the image again and again
-    /// would leave the range of positions.
+    /// would leave the range of positions. A nearest resize takes the right one of two pixels that are equally near, and of a mirrored
+    /// image this is the left one of the source: such a resize begins a run of its own.
     pub fn has_room_for(&self, step: &Step) -> bool {
-        let Step::Affine(transform) = step else {
-            return true;
+        let transform = match step {
+            Step::Affine(transform) => transform,
+            Step::Resize {
+                interpolation: Filter::Nearest,
+                ..
+            } => return self.filter() != Filter::Nearest || !self.is_flipped_or_turned(),
+            _ => return true,
         };
         let m = transform.map(self.width, self.height).then(&self.map).0;
         [m[0], m[1], m[3], m[4]]
@@ -159,8 +165,16 @@ impl Warp {
     }
 
     /// The best filter of the run wins: a run of nearest steps alone stays nearest.
-    fn interpolate(&mut self, interpolation: Interpolation) {
-        let rank = |i: Interpolation| i as u8;
+    fn interpolate(&mut self, interpolation: impl Into<Filter>) {
+        let interpolation = interpolation.into();
+        let rank = |filter: Filter| match filter {
+            Filter::Nearest => 0,
+            Filter::Box => 1,
+            Filter::Bilinear => 2,
+            Filter::Hamming => 3,
+            Filter::Bicubic => 4,
+            Filter::Lanczos => 5,
+        };
         self.interpolation = match self.interpolation {
             Some(present) if rank(present) >= rank(interpolation) => Some(present),
             _ => Some(interpolation),
@@ -194,8 +208,8 @@ impl Warp {
     }
 
     /// The filter of the resampling: exact steps need none.
-    fn filter(&self) -> Interpolation {
-        self.interpolation.unwrap_or(Interpolation::Nearest)
+    fn filter(&self) -> Filter {
+        self.interpolation.unwrap_or(Filter::Nearest)
     }
 
     /// The rectangle of the source that the warp reads; never empty.
@@ -204,7 +218,7 @@ impl Warp {
         let corners = [(0.0, 0.0), (w, 0.0), (0.0, h), (w, h)].map(|(x, y)| self.map.apply(x, y));
         let (scale_x, scale_y) = self.scales();
         let side = |values: [f64; 4], scale: f64, size: u32| {
-            let margin = crate::filter::support(self.filter(), scale) + 1.0;
+            let margin = self.filter().support(scale) + 1.0;
             let last = f64::from(size - 1);
             let low = (values.iter().copied().fold(f64::MAX, f64::min) - margin)
                 .floor()
@@ -231,7 +245,7 @@ impl Warp {
         let (x, y) = self.scales();
         let shrinks = |scale: &Scale| x.min(y) >= 2.0 * f64::from(scale.factor());
         match self.interpolation {
-            None | Some(Interpolation::Nearest) => Scale::Full,
+            None | Some(Filter::Nearest) => Scale::Full,
             Some(_) => [Scale::Eighth, Scale::Quarter, Scale::Half]
                 .into_iter()
                 .find(shrinks)
@@ -241,6 +255,12 @@ impl Warp {
 
     fn is_upright(&self) -> bool {
         self.map.0[1] == 0.0 && self.map.0[3] == 0.0
+    }
+
+    /// Whether rows or columns run backwards in the source, or are turned by a quarter.
+    fn is_flipped_or_turned(&self) -> bool {
+        let m = self.map.0;
+        (self.is_upright() && m[0].min(m[4]) < 0.0) || (m[0] == 0.0 && m[4] == 0.0)
     }
 
     /// What an explanation says of the warp.

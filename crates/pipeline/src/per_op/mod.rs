@@ -18,7 +18,7 @@ pub(crate) use levels::{autocontrast, equalize, stretch};
 pub(crate) use mask::apply_to_mask;
 pub(crate) use neighbourhood::{gaussian, sharpen};
 pub(crate) use reduce::Reduce;
-pub use resize::{Filter, PassOrder};
+pub use resize::PassOrder;
 pub(crate) use resize::{Resize, Rows, Scratch, resize};
 
 use crate::image::RgbImage;

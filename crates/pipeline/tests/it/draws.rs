@@ -28,6 +28,29 @@ proptest! {
     }
 }
 
+/// Oracle: `v2.ScaleJitter(target, (share, share))` of torchvision 0.29, where 64 bits lead to another size.
+#[test]
+fn a_jittered_scale_has_torchvisions_32_bits() {
+    for (image, target, share, expected) in [
+        ((166, 22), [210, 39], 1.0, (209, 27)),
+        ((179, 267), [190, 80], 0.7, (37, 56)),
+        ((211, 80), [62, 198], 0.5, (31, 11)),
+        ((260, 178), [97, 50], 1.3, (94, 64)),
+        ((179, 96), [10, 247], 0.7, (7, 3)),
+        ((120, 257), [154, 250], 1.3, (151, 324)),
+    ] {
+        let op = format!(
+            r#"{{"op": [{{"type": "ScaleJitter", "target_size": {target:?}, "scale_range": [{share}, {share}]}}]}}"#
+        );
+        let pipeline = Pipeline::from_json(&op).unwrap();
+        let steps = pipeline.draw(key(0, 0, 0), image.0, image.1).unwrap();
+        let [Step::Resize { width, height, .. }] = steps[..] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!((width, height), expected, "{image:?} to {target:?}, {share}");
+    }
+}
+
 /// An operation's draws depend on its own place, not on what others before it drew.
 #[test]
 fn an_operation_does_not_disturb_the_next() {

@@ -2,7 +2,7 @@
 
 use crate::oracle;
 use proptest::prelude::*;
-use stokehold_pipeline::op::{Fill, Interpolation, PaddingMode};
+use stokehold_pipeline::op::{Fill, Filter, Interpolation, PaddingMode};
 use stokehold_pipeline::{
     DecodeOptions, DrawKey, Executor, ImageError, Mask, MaskError, MaskTable, Pipeline, RgbImage, Rotate,
     Runner, Step, Transform, perform, perform_on_mask,
@@ -39,6 +39,31 @@ fn image_of(mask: &Mask) -> RgbImage {
         width: mask.width,
         height: mask.height,
         data: mask.data.iter().flat_map(pixel).collect(),
+    }
+}
+
+/// At even ratios each place lies between two pixels.
+#[test]
+fn a_mask_takes_the_pixels_that_a_nearest_resize_after_a_flip_takes() {
+    let mask = made(48, 48);
+    let resize = Step::Resize {
+        width: 24,
+        height: 24,
+        interpolation: Filter::Nearest,
+    };
+    for before in [
+        Step::HorizontalFlip,
+        Step::VerticalFlip,
+        turn(90.0, true),
+        turn(180.0, false),
+    ] {
+        let steps = [before, resize.clone()];
+        let fused = perform_on_mask(Executor::Fused, &steps, mask.clone());
+        let expected = perform(Executor::PerOp, &steps, &image_of(&mask));
+        assert!(
+            perform(Executor::PerOp, &[], &image_of(&fused)) == expected,
+            "{steps:?}"
+        );
     }
 }
 
@@ -150,7 +175,7 @@ fn step_of(kind: u8, [a, b, c, d]: [f64; 4], width: u32, height: u32) -> Step {
         _ => Step::Resize {
             width: 1 + part(a, 60),
             height: 1 + part(b, 60),
-            interpolation: Interpolation::Bilinear,
+            interpolation: Filter::Bilinear,
         },
     }
 }

@@ -142,6 +142,7 @@ fn written(of: &str) -> &str {
         "[f32; 3]" => "[red, green, blue]",
         "Span" => "number or [low, high]",
         "Size" => "integer or [height, width]",
+        "Filter" => "nearest, box, bilinear, hamming, bicubic, lanczos",
         "Interpolation" => "nearest, bilinear, bicubic",
         "Fill" => "integer or [red, green, blue], 0 to 255",
         "Option<[f64; 2]>" => "[x, y]",

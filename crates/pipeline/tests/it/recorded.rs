@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use stokehold_jpeg::{Layout, Region, Scale, plain_orientation};
-use stokehold_pipeline::op::Interpolation;
-use stokehold_pipeline::recorded::{Filter, Op, PassOrder, Performer, Recorded, Source};
+use stokehold_pipeline::op::Filter;
+use stokehold_pipeline::recorded::{Op, PassOrder, Performer, Recorded, Source};
 use stokehold_pipeline::{Executor, RgbImage, Step, perform};
 
 fn jpeg(width: u16, height: u16) -> Vec<u8> {
@@ -123,9 +123,9 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
             bicubic,
         } => {
             let filter = if bicubic {
-                Interpolation::Bicubic
+                Filter::Bicubic
             } else {
-                Interpolation::Bilinear
+                Filter::Bilinear
             };
             image.resize(width, height, filter)
         }

@@ -2,7 +2,7 @@
 
 use jpeg_encoder::ColorType;
 use stokehold_jpeg::Metadata;
-use stokehold_pipeline::op::Interpolation;
+use stokehold_pipeline::op::Filter;
 use stokehold_pipeline::{ColorMode, DecodeOptions, Format, decode, probe};
 use stokehold_prepare::{Content, Options, Size};
 use stokehold_storage::{Dataset, SampleBytes, Source};
@@ -68,7 +68,7 @@ fn large_images_shrink_and_small_ones_lose_nothing() {
         }
         shrunk += 1;
         assert_eq!((is.width.max(is.height), is.format), (64, Format::Jpeg));
-        let expected = pixels(&a).resize(is.width, is.height, Interpolation::Bicubic);
+        let expected = pixels(&a).resize(is.width, is.height, Filter::Bicubic);
         let (found, count) = (pixels(&b), expected.data.len() as f64);
         let off = expected
             .data

@@ -63,7 +63,7 @@ fn portable(turned: &Turned<'_>, places: &Places, out: &mut [[u8; 4]]) {
 mod tests {
     use super::super::{Bounds, Rgbx};
     use super::*;
-    use crate::op::Interpolation;
+    use crate::op::Filter;
     use crate::step::Affine;
 
     /// The kernels give the bits of the portable one, at every scale and angle, edges included.
@@ -78,11 +78,7 @@ mod tests {
             x: (0, width.into()),
             y: (0, height.into()),
         };
-        for interpolation in [
-            Interpolation::Nearest,
-            Interpolation::Bilinear,
-            Interpolation::Bicubic,
-        ] {
+        for interpolation in Filter::ALL {
             for (scale, angle) in [(0.4, 0.3f64), (1.0, 1.0), (1.7, 2.5), (2.0, 4.0), (4.3, 5.5)] {
                 let (sin, cos) = (scale * angle.sin(), scale * angle.cos());
                 let map = Affine([cos, sin, 10.0, -sin, cos, 25.0]);

@@ -11,8 +11,8 @@ mod tables;
 use super::isa::Isa;
 use super::source::{Bounds, Rgbx};
 use crate::draw::MOST_SIDE;
-use crate::filter::{filter, quantize, support};
-use crate::op::Interpolation;
+use crate::fused::quantize::quantize;
+use crate::op::Filter;
 use crate::step::Affine;
 use std::ops::Range;
 pub use tables::{TurnedAxis, TurnedTables};
@@ -77,8 +77,8 @@ struct Phases {
 
 impl Phases {
     /// Weights that sum to `one`, for windows within `bounds`, where a pixel of the result spans `scale` pixels.
-    fn set(&mut self, interpolation: Interpolation, scale: f64, (low, high): (i64, i64), one: i32) {
-        let support = support(interpolation, scale);
+    fn set(&mut self, filter: Filter, scale: f64, (low, high): (i64, i64), one: i32) {
+        let support = filter.support(scale);
         let full = (2.0 * support).ceil() as usize;
         let taps = full.min((high - low) as usize);
         // Of a window that is wider than the bounds the middle counts: its beginning weighs next to nothing, or less.
@@ -87,7 +87,7 @@ impl Phases {
         self.weights.clear();
         self.weights.resize(PHASES * self.padded, 0);
         // The phase is rounded to the nearest, except where only the pixel counts.
-        let half = if interpolation == Interpolation::Nearest {
+        let half = if filter == Filter::Nearest {
             0.0
         } else {
             0.5 / PHASES as f64
@@ -97,10 +97,10 @@ impl Phases {
         self.most = ((high as i32 - taps as i32) << BITS) - 1;
         let mut exact = vec![1.0; taps];
         for (phase, weights) in self.weights.chunks_exact_mut(self.padded).enumerate() {
-            if interpolation != Interpolation::Nearest {
+            if filter != Filter::Nearest {
                 let first = 1.0 - phase as f64 / PHASES as f64 - support + skipped;
                 for (i, weight) in exact.iter_mut().enumerate() {
-                    *weight = filter(interpolation, (first + i as f64) / scale.max(1.0));
+                    *weight = filter.weight((first + i as f64) / scale.max(1.0));
                 }
             }
             quantize(&exact, exact.iter().sum(), one, |i, weight| weights[i] = weight);
@@ -178,15 +178,15 @@ impl<'a> Turned<'a> {
     /// read; `scales` says how many pixels of the image a pixel of the result spans.
     pub fn new(
         source: Rgbx<'a>,
-        interpolation: Interpolation,
+        filter: Filter,
         map: &Affine,
         bounds: Bounds,
         scales: (f64, f64),
         buffers: &'a mut Buffers,
     ) -> Turned<'a> {
         let (map, scales, (x, y)) = place(&source, map, bounds, scales);
-        buffers.x.set(interpolation, scales.0, x, ONE_ACROSS);
-        buffers.y.set(interpolation, scales.1, y, ONE_DOWN);
+        buffers.x.set(filter, scales.0, x, ONE_ACROSS);
+        buffers.y.set(filter, scales.1, y, ONE_DOWN);
         buffers.rows.clear();
         // Rows that weigh nothing repeat the last one, so that they are there to be read.
         let rows = (0..buffers.y.padded).map(|j| j.min(buffers.y.taps - 1) * source.stride);
@@ -273,17 +273,13 @@ mod tests {
     #[test]
     fn weights_sum_to_one() {
         let mut phases = Phases::default();
-        for interpolation in [
-            Interpolation::Nearest,
-            Interpolation::Bilinear,
-            Interpolation::Bicubic,
-        ] {
+        for filter in Filter::ALL {
             for scale in [0.3, 1.0, 2.9, 17.0] {
                 for one in [1 << 13, 1 << 14] {
-                    phases.set(interpolation, scale, (0, 100), one);
+                    phases.set(filter, scale, (0, 100), one);
                     for phase in 0..PHASES as u32 {
                         let sum: i32 = phases.of(phase).iter().map(|&w| i32::from(w)).sum();
-                        assert_eq!(sum, one, "{interpolation:?} {scale} {phase}");
+                        assert_eq!(sum, one, "{filter:?} {scale} {phase}");
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use super::{BLOCK, ONE_ACROSS, ONE_DOWN, Phases, fixed, place};
 use crate::fused::source::Bounds;
 use crate::fused::source::Rgbx;
-use crate::op::Interpolation;
+use crate::op::Filter;
 use crate::step::Affine;
 
 /// Where the windows of a turned resampling are and what they weigh.
@@ -44,7 +44,7 @@ impl TurnedTables {
     /// `rows` are each row's columns that lie inside.
     pub(in crate::fused) fn new(
         source: &Rgbx<'_>,
-        interpolation: Interpolation,
+        filter: Filter,
         map: &Affine,
         bounds: Bounds,
         scales: (f64, f64),
@@ -54,7 +54,7 @@ impl TurnedTables {
         let point = |v: usize| map.apply(0.5, v as f64 + 0.5);
         let axis = |scale, extent, one, slope: f64, of: fn((f64, f64)) -> f64| {
             let mut phases = Phases::default();
-            phases.set(interpolation, scale, extent, one);
+            phases.set(filter, scale, extent, one);
             let slope = fixed(slope);
             let weights = phases
                 .weights

@@ -16,7 +16,7 @@ mod weights;
 
 use super::isa::Isa;
 use super::source::{Color, Plane, Planes};
-use crate::op::Interpolation;
+use crate::op::Filter;
 pub use tables::{BilinearAxis, UprightAxis, UprightTables};
 pub(super) use weights::Line;
 use weights::{Columns, Windows};
@@ -62,7 +62,7 @@ impl<'a> Upright<'a> {
     /// Prepares the weights of both axes.
     pub fn new(
         planes: Planes<'a>,
-        interpolation: Interpolation,
+        filter: Filter,
         (across, down): (Line, Line),
         buffers: &'a mut Buffers,
     ) -> Upright<'a> {
@@ -70,11 +70,11 @@ impl<'a> Upright<'a> {
         let (x, y) = (planes.channels.map(|p| p.x), planes.channels.map(|p| p.y));
         let (columns_of, rows_of) = (firsts(x), firsts(y));
         let (unit_x, unit_y) = planes.finest();
-        buffers.windows.along(interpolation, across, unit_x);
+        buffers.windows.along(filter, across, unit_x);
         for i in (0..3).filter(|&i| columns_of[i] == i) {
             buffers.columns[i].set(&buffers.windows, x[i], padded, buffers.isa);
         }
-        buffers.windows.along(interpolation, down, unit_y);
+        buffers.windows.along(filter, down, unit_y);
         for i in (0..3).filter(|&i| rows_of[i] == i) {
             buffers.rows[i].set(&buffers.windows, y[i], 15);
         }

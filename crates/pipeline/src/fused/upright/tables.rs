@@ -3,7 +3,7 @@
 use super::weights::{Line, Taps, Triangle, Windows, taps_on};
 use crate::fused::source::Side;
 use crate::fused::source::Sides;
-use crate::op::Interpolation;
+use crate::op::Filter;
 
 /// The weights of an upright resampling, of three channels each.
 ///
@@ -79,14 +79,9 @@ impl BilinearAxis {
 const ONE: [i16; 2] = [1 << 13, i16::MAX];
 
 impl UprightTables {
-    pub(in crate::fused) fn new(
-        sides: Sides,
-        interpolation: Interpolation,
-        across: Line,
-        down: Line,
-    ) -> UprightTables {
-        let (across, across_of) = axis(sides.map(|s| s.0), interpolation, across, 13);
-        let (down, down_of) = axis(sides.map(|s| s.1), interpolation, down, 15);
+    pub(in crate::fused) fn new(sides: Sides, filter: Filter, across: Line, down: Line) -> UprightTables {
+        let (across, across_of) = axis(sides.map(|s| s.0), filter, across, 13);
+        let (down, down_of) = axis(sides.map(|s| s.1), filter, down, 15);
         UprightTables {
             across,
             down,
@@ -114,12 +109,7 @@ impl UprightTables {
 }
 
 /// The windows of an axis on each different one of `sides`, and which of them each has.
-fn axis(
-    sides: [Side; 3],
-    interpolation: Interpolation,
-    line: Line,
-    bits: u32,
-) -> (Vec<UprightAxis>, [usize; 3]) {
+fn axis(sides: [Side; 3], filter: Filter, line: Line, bits: u32) -> (Vec<UprightAxis>, [usize; 3]) {
     let unit = sides.iter().map(|side| side.pixels).min().unwrap_or(1);
     let mut different: Vec<Side> = Vec::new();
     let of = sides.map(|side| {
@@ -131,7 +121,7 @@ fn axis(
                 different.len() - 1
             })
     });
-    let axes = if let Some(grid) = Triangle::new(interpolation, line, unit) {
+    let axes = if let Some(grid) = Triangle::new(filter, line, unit) {
         let bilinear = |side: &Side| {
             UprightAxis::Bilinear(BilinearAxis {
                 grid,
@@ -144,7 +134,7 @@ fn axis(
         different.iter().map(bilinear).collect()
     } else {
         let mut windows = Windows::default();
-        windows.along(interpolation, line, unit);
+        windows.along(filter, line, unit);
         let found = |side: &Side| {
             let mut taps = Taps::default();
             taps.set(&windows, *side, bits);
@@ -241,7 +231,7 @@ mod tests {
                 pixels: unit * sampled,
             };
             let fine = Side { first: low, count: places, pixels: unit };
-            let (axes, of) = axis([fine, side, side], Interpolation::Bilinear, line, bits);
+            let (axes, of) = axis([fine, side, side], Filter::Bilinear, line, bits);
             for axis in &axes {
                 let UprightAxis::Bilinear(axis) = axis else { panic!("{axis:?} of {line:?}") };
                 let taps = axis.find();
@@ -256,7 +246,7 @@ mod tests {
             prop_assert_eq!(of[0], 0);
             // The same that the CPU computes for itself.
             let mut windows = Windows::default();
-            windows.along(Interpolation::Bilinear, line, unit);
+            windows.along(Filter::Bilinear, line, unit);
             let UprightAxis::Bilinear(last) = &axes[of[2]] else { panic!("{axes:?}") };
             let mut taps = Taps::default();
             taps.set(&windows, side, bits);
@@ -279,7 +269,7 @@ mod tests {
                 count: 100,
                 bounds: (0, 70_000),
             };
-            let (axes, _) = axis([side; 3], Interpolation::Bilinear, line, 13);
+            let (axes, _) = axis([side; 3], Filter::Bilinear, line, 13);
             matches!(axes[0], UprightAxis::Taps(_))
         };
         assert!(!is_found(64.0, 0.0));

@@ -8,10 +8,10 @@
 //! Bilinear weights are found in whole numbers ([`Triangle`]), which a GPU computes alike.
 
 use super::kernel::BLOCK;
-use crate::filter::{filter, quantize, support};
 use crate::fused::isa::Isa;
+use crate::fused::quantize::quantize;
 use crate::fused::source::Side;
-use crate::op::Interpolation;
+use crate::op::Filter;
 
 /// An axis of the result: the centre of position `u` lies at `slope * (u + 0.5) + start` of the image, in pixels.
 #[derive(Debug, Clone, Copy)]
@@ -72,16 +72,16 @@ impl Triangle {
     const FAR: f64 = (1 << 20) as f64;
 
     /// The axis on a grid whose places span `unit` pixels; `None` for other filters, and where the numbers would not fit.
-    pub(super) fn new(interpolation: Interpolation, line: Line, unit: u32) -> Option<Triangle> {
+    pub(super) fn new(filter: Filter, line: Line, unit: u32) -> Option<Triangle> {
         let Line {
             slope,
             start,
             count,
             bounds: (low, high),
         } = line.in_places(unit);
-        let support = support(Interpolation::Bilinear, slope.abs());
+        let support = Filter::Bilinear.support(slope.abs());
         let end = start + slope * f64::from(count);
-        let fits = interpolation == Interpolation::Bilinear
+        let fits = filter == Filter::Bilinear
             && support <= Triangle::WIDEST
             && start.abs().max(end.abs()) < Triangle::FAR
             && (0..high).contains(&low)
@@ -172,8 +172,8 @@ impl Windows {
     }
 
     /// Finds the windows of an axis on a grid whose places span `unit` pixels.
-    pub fn along(&mut self, interpolation: Interpolation, line: Line, unit: u32) {
-        if let Some(triangle) = Triangle::new(interpolation, line, unit) {
+    pub fn along(&mut self, filter: Filter, line: Line, unit: u32) {
+        if let Some(triangle) = Triangle::new(filter, line, unit) {
             return self.set(&triangle, unit);
         }
         let Line {
@@ -183,8 +183,8 @@ impl Windows {
             ..
         } = line.in_places(unit);
         let scale = slope.abs();
-        let nearest = interpolation == Interpolation::Nearest;
-        let support = support(interpolation, scale);
+        let nearest = filter == Filter::Nearest;
+        let support = filter.support(scale);
         let step = 1.0 / scale.max(1.0);
         self.begin(unit, if nearest { 1 } else { taps(support) }, line.count);
         if nearest {
@@ -224,7 +224,7 @@ impl Windows {
             let weights = &mut weights[..(end - first) as usize];
             let (mut sum, mut i) = (0.0, 0.0);
             for weight in weights.iter_mut() {
-                *weight = filter(interpolation, (first as f64 - center + 0.5 + i) * step);
+                *weight = filter.weight((first as f64 - center + 0.5 + i) * step);
                 sum += *weight;
                 i += 1.0;
             }

@@ -9,30 +9,23 @@ mod avx2;
 mod neon;
 mod weights;
 
-pub use weights::Filter;
-
 use std::collections::TryReserveError;
 
 use stokehold_jpeg::Region;
 
 use crate::image::RgbImage;
-use crate::op::Interpolation;
+use crate::op::Filter;
 use weights::{PRECISION, Weights};
 
 impl RgbImage {
-    /// The image in another size, as Pillow resizes it: antialiased where it shrinks, unless `interpolation` is nearest.
+    /// The image in another size, as Pillow resizes it: antialiased where it shrinks, unless `filter` is nearest.
     /// `width` and `height` must be at least 1.
-    pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
-        resize(self, width, height, interpolation)
+    pub fn resize(&self, width: u32, height: u32, filter: Filter) -> RgbImage {
+        resize(self, width, height, filter)
     }
 }
 
-pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
-    let filter = match interpolation {
-        Interpolation::Nearest => Filter::Nearest,
-        Interpolation::Bilinear => Filter::Bilinear,
-        Interpolation::Bicubic => Filter::Bicubic,
-    };
+pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, filter: Filter) -> RgbImage {
     let resize = Resize {
         filter,
         from: (image.width, image.height),

@@ -1,76 +1,12 @@
 //! The weights of Pillow's resize (`Resample.c`), as integers.
 
 use std::collections::TryReserveError;
-use std::f64::consts::PI;
 use std::ops::Range;
+
+use crate::op::Filter;
 
 /// Fractional bits of a weight.
 pub(super) const PRECISION: u32 = 32 - 8 - 2;
-
-/// Pillow's filters, with Pillow's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
-    /// The pixel whose area contains the point.
-    Nearest = 0,
-    /// A windowed sinc of three lobes.
-    Lanczos = 1,
-    /// A triangle.
-    Bilinear = 2,
-    /// Cubic, a = -0.5.
-    Bicubic = 3,
-    /// The mean.
-    Box = 4,
-    /// A windowed sinc of one lobe.
-    Hamming = 5,
-}
-
-impl TryFrom<u8> for Filter {
-    type Error = u8;
-
-    fn try_from(number: u8) -> Result<Filter, u8> {
-        use Filter::*;
-        [Nearest, Lanczos, Bilinear, Bicubic, Box, Hamming]
-            .get(usize::from(number))
-            .copied()
-            .ok_or(number)
-    }
-}
-
-impl Filter {
-    fn support(self) -> f64 {
-        match self {
-            Filter::Nearest | Filter::Box => 0.5,
-            Filter::Bilinear | Filter::Hamming => 1.0,
-            Filter::Bicubic => 2.0,
-            Filter::Lanczos => 3.0,
-        }
-    }
-
-    /// Every expression is in Pillow's order: another one rounds otherwise.
-    fn weight(self, x: f64) -> f64 {
-        let sinc = |x: f64| match x {
-            0.0 => 1.0,
-            x => (x * PI).sin() / (x * PI),
-        };
-        match self {
-            Filter::Nearest | Filter::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),
-            Filter::Bilinear => (1.0 - x.abs()).max(0.0),
-            Filter::Hamming => match x.abs() {
-                0.0 => 1.0,
-                x if x >= 1.0 => 0.0,
-                // Pillow's two numbers are floats.
-                x => sinc(x) * (f64::from(0.54f32) + f64::from(0.46f32) * (x * PI).cos()),
-            },
-            Filter::Bicubic => match x.abs() {
-                x if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
-                x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5,
-                _ => 0.0,
-            },
-            Filter::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-            Filter::Lanczos => 0.0,
-        }
-    }
-}
 
 /// The weights of some places of an axis.
 pub(crate) struct Weights {
@@ -103,7 +39,7 @@ impl Weights {
     ) -> Result<Weights, TryReserveError> {
         let scale = f64::from(end - begin) / f64::from(outputs);
         let stretch = scale.max(1.0);
-        let support = filter.support() * stretch;
+        let support = filter.support(scale);
         let most = support.ceil() as usize * 2 + 1;
         let taps = most.next_multiple_of(4);
         let mut starts = Vec::with_capacity(places.len());

@@ -80,7 +80,7 @@ mod tests {
     use super::super::weights::{Line, Taps, Windows};
     use super::*;
     use crate::fused::source::Side;
-    use crate::op::Interpolation;
+    use crate::op::Filter;
 
     fn noise(count: usize) -> Vec<u8> {
         (0..count as u32)
@@ -92,11 +92,7 @@ mod tests {
     #[test]
     fn kernels_equal_the_portable_ones() {
         let data = noise(4000);
-        for interpolation in [
-            Interpolation::Nearest,
-            Interpolation::Bilinear,
-            Interpolation::Bicubic,
-        ] {
+        for interpolation in Filter::ALL {
             for (slope, start) in [
                 (0.3, 20.2),
                 (1.0, 0.0),
