@@ -102,10 +102,11 @@ pub struct ScriptLoader {
     pub pin_memory: bool,
     /// How long the script took to start the workers of an epoch, seconds.
     pub start_seconds: f64,
-    /// From the start of a worker's process until it could make batches, seconds: imports, unpickling, `worker_init_fn`.
+    /// From the start of a worker's process until it made batches like its later ones, on a core of its own, seconds: imports,
+    /// unpickling, `worker_init_fn`, and what its first batch took longer, such as opening files.
     #[serde(default)]
     pub worker_start_seconds: f64,
-    /// What a worker's process had computed by then, seconds of CPU time.
+    /// What it computed until then, seconds of CPU time.
     #[serde(default)]
     pub worker_start_cpu_seconds: f64,
     /// How long the script took to end the workers of an epoch, seconds.

@@ -20,14 +20,16 @@ import functools
 import gc
 import importlib.abc
 import importlib.machinery
+import itertools
 import json
 import os
-import resource
 import socket
 import sys
 import threading
 import time
 import weakref
+
+from _stokehold_system import Helped, age, is_of_a_handler, library_threads, own_lacked, own_reads, python_threads, watch_threads
 
 #: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `images`, `told`, `convert`,
 #: `compare_images`, `gradients`, `steps` and `seconds`, each if it is wanted.
@@ -58,13 +60,10 @@ WRITING = 0.01
 #: The modules that make fast images, and what they serve.
 FAST_IMAGES = ("stokehold.pillow", "stokehold.decoders")
 SERVED = ("PIL.Image", "cv2", "torchvision.io", "simplejpeg", "turbojpeg")
-#: Batches that workers fetch with fast images together, the share of an epoch that these may be (or three), and how many workers do it.
-#: Each fetches one more, which warms it up.
-FAST_BATCHES = 8
-FAST_SHARE = 0.04
+FAST_BATCHES = 8  # with fast images, of all workers; each fetches one more, which warms it up
+FAST_SHARE = 0.04  # of an epoch's batches, or three batches
 FAST_WORKERS = 2
-#: Images that are enough to tell.
-FAST_IMAGES_LEAST = 32
+FAST_IMAGES_LEAST = 32  # that are enough to tell
 
 
 #: The hook of this process.
@@ -81,6 +80,8 @@ def guarded(function):
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             hook.off = True
             hook.problem(f"the hook ended: {function.__name__}: {error!r}")
             try:
@@ -112,13 +113,17 @@ class Hook:
         self.lines = bytearray()
         self.dropped = 0
         self.written = time.time()
-        #: When the counters may be written again.
+        #: When the counters may be written again, and by whom.
         self.next_write = self.written + PERIOD
+        self.writing = threading.Lock()
+        self.has_failed = False
         self.problems = []
         self.loaders = []
         self.fetching = None
         self.optimizer_steps = 0
         self.optimizer_end = 0.0
+        #: The thread that made the last step.
+        self.stepping = None
         #: A norm of gradients that a device still computes.
         self.norm = None
         self.train_steps = 0
@@ -165,10 +170,14 @@ class Hook:
         if not due and now - self.written < PERIOD and len(self.lines) < 16384:
             return
         self.send(last)
-        if due:
-            begin = time.thread_time()
-            self.write()
-            self.next_write = now + max(PERIOD, (time.thread_time() - begin) / WRITING)
+        if due and self.writing.acquire(timeout=1.0 if last else 0.0):
+            try:
+                self.next_write = now + PERIOD
+                begin = time.thread_time()
+                self.write()
+                self.next_write = now + max(PERIOD, (time.thread_time() - begin) / WRITING)
+            finally:
+                self.writing.release()
         if due or now - self.written >= PERIOD:
             self.written = now
 
@@ -221,9 +230,11 @@ class Hook:
                 # Not dump, whose encoder is Python's.
                 file.write(json.dumps(self.facts()))
             os.replace(aside, path)
-        except (OSError, TypeError, ValueError) as error:
-            self.settings.pop("folder", None)
-            sys.stderr.write(f"stokehold: what the script does is not kept: {error}\n")
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            # A disk may have room again, and a thread end what it changes.
+            if not self.has_failed:
+                sys.stderr.write(f"stokehold: what the script does is not kept at the moment: {error}\n")
+            self.has_failed = True
 
     def facts(self):
         torch = self.torch
@@ -256,138 +267,6 @@ class Hook:
         self.flush(time.time(), last=True)
 
 
-def age():
-    """Seconds since this process was started; 0 where the system does not say."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            # proc(5): field 22; what follows the name, which may have spaces, begins with field 3.
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
-    except (AttributeError, IndexError, OSError, ValueError):
-        return 0.0
-
-
-def schedstat(thread):
-    """Seconds for which a thread ran, and for which it could run and had no core; zeros where the system does not say."""
-    try:
-        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-            return seconds(file.read())
-    except (OSError, ValueError):
-        return 0.0, 0.0
-
-
-def seconds(text):
-    ran, lacked = text.split()[:2]
-    return int(ran) / 1e9, int(lacked) / 1e9
-
-
-class OwnFiles(threading.local):
-    """The calling thread's files of such numbers, by name: opening one takes as long as several readings."""
-
-    process = None
-    #: What `own_lacked` found last, and when.
-    lacked, asked = 0.0, 0.0
-
-    def text(self, name):
-        """What a file says now. None where the system does not have it."""
-        if self.process != hook.pid:
-            self.process, self.files = hook.pid, {}
-        file = self.files.get(name)
-        if file is None:
-            try:
-                file = open(f"/proc/self/task/{threading.get_native_id()}/{name}", "rb", buffering=0)
-            except OSError:
-                file = False
-            self.files[name] = file
-        return os.pread(file.fileno(), 512, 0) if file else None
-
-
-own_files = OwnFiles()
-#: Seconds: whoever asks again within these gets the same answer. The end of a batch and the beginning of the next are so near.
-NEAR = 2e-4
-
-
-def own_lacked():
-    """Seconds for which the calling thread could run and had no core."""
-    now = time.monotonic()
-    if now - own_files.asked < NEAR:
-        return own_files.lacked
-    try:
-        text = own_files.text("schedstat")
-        own_files.lacked = 0.0 if text is None else int(text.split(None, 2)[1]) / 1e9
-    except (IndexError, OSError, ValueError):
-        own_files.lacked = 0.0
-    own_files.asked = now
-    return own_files.lacked
-
-
-def own_reads():
-    """Bytes that the calling thread has read, by calls and from disks, and those that asking for this adds; None where the system
-    does not say."""
-    try:
-        text = own_files.text("io")
-        if text is None:
-            return None
-        words = text.split(None, 10)
-        return int(words[1]), int(words[9]), len(text)
-    except (IndexError, OSError, ValueError):
-        return None
-
-
-#: How many threads each thread has started so far.
-started = {}
-#: The system's numbers of Python's threads, also of those that have ended for Python and not yet for the system.
-python_threads = set()
-#: So many are remembered.
-THREADS = 10000
-
-
-def watch_threads():
-    """Counts the threads that the program starts: what one computed that has ended is nowhere else to be seen."""
-    start = threading.Thread.start
-
-    @functools.wraps(start)
-    def counted(self):
-        own = threading.get_ident()
-        started[own] = started.get(own, 0) + 1
-        start(self)
-        if len(python_threads) < THREADS:
-            python_threads.add(self.native_id)
-
-    threading.Thread.start = counted
-
-
-@guarded
-def fetch_counts():
-    """Threads that the calling thread has started, seconds for which others computed, and those for which this one
-    lacked a core and ran."""
-    new = started.get(threading.get_ident(), 0)
-    return new, helped(), own_lacked(), time.thread_time()
-
-
-def helped():
-    """Seconds for which other Python threads of this process ran or lacked a core, and those of child processes that have ended.
-    The threads that send batches are left out, because they send the last one while the next is fetched; and threads of
-    libraries, because those of OpenMP spin while they wait."""
-    own = threading.get_native_id()
-    total = 0.0
-    for thread in threading.enumerate():
-        if thread.native_id not in (own, None) and not thread.name.startswith("QueueFeederThread"):
-            total += sum(schedstat(thread.native_id))
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return total + children.ru_utime + children.ru_stime
-
-
-def library_threads():
-    """How many threads of this process are not Python's, and their CPU time: OpenMP's, BLAS's, a decoder's."""
-    own = python_threads.union(thread.native_id for thread in threading.enumerate())
-    try:
-        others = [thread for thread in os.listdir("/proc/self/task") if int(thread) not in own]
-    except (OSError, ValueError):
-        return 0, 0.0
-    return len(others), sum(schedstat(thread)[0] for thread in others)
-
-
 class LoaderFacts:
     """A DataLoader: what it is, and where its time went. It does not keep the loader alive, nor what makes batches in its place.
 
@@ -411,6 +290,8 @@ class LoaderFacts:
         self.ended = None
         #: Of a loader without workers.
         self.fetching = None
+        #: Whether another thread than the one that trains takes the batches, so that no wait of training is seen.
+        self.is_elsewhere = False
 
     def __reduce__(self):
         # A copy of a loader is another one.
@@ -438,6 +319,7 @@ class LoaderFacts:
             "swapped": self.swapped,
             "swap_refused": self.swap_refused,
             "pipeline": self.pipeline,
+            "elsewhere": self.is_elsewhere,
             "fetching": None if self.fetching is None else self.fetching.facts(),
             "train": self.train.facts(),
             "evaluate": self.evaluate.facts(),
@@ -464,7 +346,7 @@ def described(loader):
         "dataset": f"{kind.__module__}.{kind.__qualname__}",
         "iterable": is_iterable(dataset),
         "batches": batches_of(loader),
-        "root": text_or_none(member(below, "root")),
+        "root": path_or_none(member(below, "root")),
     }
 
 
@@ -492,15 +374,13 @@ def number_or(value, otherwise):
     """A whole number, also of a text."""
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return otherwise
 
 
-def text_or_none(value):
-    try:
-        return None if value is None else str(value).encode(errors="replace").decode()
-    except Exception:
-        return None
+def path_or_none(value):
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else ""
+    return text[:4096].encode(errors="replace").decode() if isinstance(text, str) and text else None
 
 
 def member(thing, name):
@@ -551,6 +431,8 @@ class Iteration:
         self.interrupted = None
         #: Steps of optimizers up to the moment from which they are of another pass.
         self.steps_before = None
+        #: The thread that took the last batch, and the steps of optimizers before all of them.
+        self.thread, self.steps_began = None, hook.optimizer_steps
         #: Whether gradients were wanted when the last batch came.
         self.graded = True
         self.expected = facts.described["batches"]
@@ -563,9 +445,7 @@ class Iteration:
         if open_one is not None and open_one is not self and open_one.interrupted is None:
             # Another loader's batches have their own time, as validation in the midst of an epoch has.
             open_one.interrupted = (now, spent)
-            # A pass that began after it, or one after batches without gradients: the program left it, and later steps of the
-            # optimizer are not its own.
-            # Two loaders that are iterated in turns share their steps.
+            # The program left the other pass, which takes no further steps; zipped loaders share theirs.
             if self.batches == 0 or not open_one.graded:
                 open_one.steps_before = hook.optimizer_steps
         self.close(now, spent)
@@ -596,6 +476,7 @@ class Iteration:
 
     def got(self, asked, now, spent, images):
         self.batches += 1
+        self.thread = threading.get_ident()
         self.given = (asked, now, spent, images, hook.optimizer_steps)
         self.graded = hook.torch is None or hook.torch.is_grad_enabled()
         hook.open = self
@@ -609,7 +490,9 @@ class Iteration:
         """Counts the intervals so far."""
         self.trains = trains
         times = self.facts.train if trains else self.facts.evaluate
-        marked = marks_itself()
+        if trains and hook.stepping not in (None, self.thread):
+            self.facts.is_elsewhere = True
+        marked = marks_itself() or self.facts.is_elsewhere
         for asked, at, step_end, end, cpu, lacked, images, events, copied in self.intervals:
             times.batches += 1
             times.images += images
@@ -650,7 +533,9 @@ class Iteration:
         if self.given is not None:
             self.close(now, spent())
         if self.intervals:
-            self.decide(bool(self.trains))
+            # Steps of another thread are made while this one waits for the next batch.
+            others = hook.stepping not in (None, self.thread) and hook.optimizer_steps > self.steps_began
+            self.decide(bool(self.trains) or others)
 
     def leave(self, now):
         """The program asks for no more: it has all batches, or has left the loop before."""
@@ -714,7 +599,9 @@ class Fetching:
         self.start_cpu_seconds = 0.0 if worker is None else time.process_time()
         self.batches = self.images = 0
         self.wait_seconds = self.doubt_seconds = self.reading_seconds = self.cpu_seconds = 0.0
-        #: Of all fetches but the first, which also imports: their number, and the sums of an image's time in each and of its square.
+        #: The first fetch, which also imports and opens.
+        self.first_seconds = self.first_cpu_seconds = 0.0
+        #: Fetches after the first: count, and the sums of t and t^2 (seconds per image).
         self.later, self.later_seconds, self.later_squares = 0, 0.0, 0.0
         #: The same fetches without those of images that are not counted: images, and the CPU time of the fetching thread.
         self.plain_images, self.plain_cpu_seconds = 0, 0.0
@@ -727,6 +614,8 @@ class Fetching:
         #: None where the system does not count them.
         self.read_bytes = 0
         self.process_began = None
+        #: Whether a batch is being fetched.
+        self.is_busy = False
 
     def facts(self):
         threads, computed = (0, 0.0) if self.worker is None else library_threads()
@@ -737,9 +626,10 @@ class Fetching:
             "loader": self.loader,
             "worker": self.worker,
             "owner": hook.owner,
-            #: From the start of a worker's process until it could make batches.
             "start_seconds": self.start_seconds,
             "start_cpu_seconds": self.start_cpu_seconds,
+            "first_seconds": self.first_seconds,
+            "first_cpu_seconds": self.first_cpu_seconds,
             "later": self.later,
             "later_seconds": self.later_seconds,
             "later_squares": self.later_squares,
@@ -750,18 +640,12 @@ class Fetching:
             **({} if self.fast is None else {"fast_images": self.fast.images, "fast_opened": self.fast.opened, "fast_cpu_seconds": self.fast.cpu_seconds}),
             "batches": self.batches,
             "images": self.images,
-            #: What fetches took beyond the time for which their thread ran or lacked a core.
             "wait_seconds": self.wait_seconds,
-            #: The part of it in which other threads or processes may have computed what the fetch waited for.
             "doubt_seconds": self.doubt_seconds,
-            #: The part of it in fetches whose thread read any bytes.
             "reading_seconds": self.reading_seconds,
             "read_bytes": self.read_bytes,
-            #: Of the fetching thread, while it fetched.
             "cpu_seconds": self.cpu_seconds,
-            #: Of the whole process since its first batch was begun: what sends batches included.
             "process_cpu_seconds": process,
-            #: Of a worker: threads that are not Python's, and their CPU time.
             "library_threads": threads,
             "library_cpu_seconds": computed,
         }
@@ -791,7 +675,11 @@ class Fast:
             self.left = 0
             return False
         self.began = time.process_time()
-        installed = [module.install(0, quiet=True) for module in self.modules]
+        try:
+            installed = [module.install(0, quiet=True) for module in self.modules]
+        except Exception:
+            self.end()
+            raise
         if not any(installed):
             self.left = 0
             return False
@@ -801,7 +689,7 @@ class Fast:
     def end(self):
         """Gives everything back, whatever came of the batch."""
         for module in self.modules:
-            self.opened += module.counts()["asked"]
+            self.opened += module.counts().get("asked", 0)
             module.uninstall()
         self.process_seconds += time.process_time() - self.began
 
@@ -846,6 +734,45 @@ def fast_images():
                 refused.append(refusal(error))
         hook.no_fast = refused[0] if refused and not hook.fast else None
     return hook.fast
+
+
+#: Functions of libraries whose names a script may have taken before fast images are tried.
+SWITCHED = {"cv2": ("imread", "imdecode"), "torchvision.io": ("decode_jpeg", "decode_image", "read_image"), "simplejpeg": ("decode_jpeg",)}
+
+
+class Switch:
+    """Looks up at each call what is in a function's place."""
+
+    inside = threading.local()
+
+    def __init__(self, owner, name, original):
+        functools.update_wrapper(self, original)
+        self.owner, self.name, self.original = owner, name, original
+
+    def __call__(self, *args, **kwargs):
+        now = vars(self.owner).get(self.name)
+        if now is self or now is None or getattr(self.inside, "on", False):
+            return self.original(*args, **kwargs)
+        self.inside.on = True
+        try:
+            return now(*args, **kwargs)
+        finally:
+            self.inside.on = False
+
+    def __reduce__(self):
+        # Pickle finds it by its name.
+        return self.name
+
+
+def switch(module):
+    """Has a library's functions be found by scripts that have taken their names."""
+    for name in SWITCHED.get(module.__name__, ()):
+        original = vars(module).get(name)
+        owner = sys.modules.get(getattr(original, "__module__", None), module)
+        if vars(owner).get(name) is not original:
+            owner = module
+        if original is not None:
+            vars(module)[name] = vars(owner)[name] = Switch(owner, name, original)
 
 
 def not_installed(name):
@@ -988,8 +915,8 @@ def bytes_of(batch):
             total += part.element_size() * part.numel()
         elif type(part) is dict:
             parts.extend(list(part.values())[: max(0, 1000 - len(parts))])
-        elif isinstance(part, (list, tuple)):
-            parts.extend(part[: max(0, 1000 - len(parts))])
+        elif type(part) in (list, tuple) or hasattr(part, "_fields"):
+            parts.extend(itertools.islice(part, max(0, 1000 - len(parts))))
     return total
 
 
@@ -997,10 +924,15 @@ def bytes_of(batch):
 
 
 def patch_dataloader(module):
-    watch_threads()
+    if records():
+        watch_threads()
     loader_class = module.DataLoader
     wrap_init(loader_class)
     wrap_iter(loader_class)
+    if hook.torch is None:
+        hook.torch = sys.modules.get("torch")
+    if not records():
+        return
     iterator = getattr(module, "_BaseDataLoaderIter", None)
     if iterator is None:
         hook.problem("this torch has no _BaseDataLoaderIter: waits are not seen")
@@ -1011,8 +943,11 @@ def patch_dataloader(module):
         hook.problem("this torch has no _DatasetKind.create_fetcher: what workers do is not seen")
     else:
         kind.create_fetcher = staticmethod(watched_fetcher(kind.create_fetcher))
-    if hook.torch is None:
-        hook.torch = sys.modules.get("torch")
+
+
+def records():
+    """Whether what the program does is recorded, and not only changed."""
+    return bool(hook.settings.get("folder") or os.environ.get("STOKEHOLD_TIMELINE"))
 
 
 def wrap_init(loader_class):
@@ -1128,6 +1063,9 @@ def fast_batches(facts):
 
 @guarded
 def begin_iteration(loader):
+    if hook.fetching is not None:
+        # A worker's data set has a loader of its own.
+        return None
     if not hook.iterated:
         hook.iterated = True
         # Processes that the script itself has started have no variable that says which of them they are.
@@ -1162,11 +1100,15 @@ def facts_of(loader):
 def watch(iterator, facts, began):
     iteration = Iteration(facts, began)
     iteration.started = time.time()
+    try:
+        iterator._stokehold = iteration
+    except AttributeError:
+        hook.problem(f"a DataLoader is iterated by a {type(iterator).__name__} of the script's own: its waits are not seen")
+        return
     facts.going.append(iteration)
     # A loop that was left keeps no more than the last few.
     while len(facts.going) > 4:
         facts.going[0].leave(time.time())
-    iterator._stokehold = iteration
 
 
 def watched_next(original):
@@ -1246,11 +1188,21 @@ def watch_fetcher(fetcher):
     rest = b"" if worker is None else b" worker=%d" % worker
 
     def fetch(indices):
+        if fetching.is_busy:
+            # A data set that has a loader of its own.
+            return original(indices)
+        fetching.is_busy = True
+        try:
+            return watched(indices)
+        finally:
+            fetching.is_busy = False
+
+    def watched(indices):
         if fetching.process_began is None:
             fetching.process_began = time.process_time()
         fast = begin_fast(fetching)
         # The clock comes last here and first at the end: reading the others is no part of a fetch.
-        before = fetch_counts()
+        before = Helped(), own_lacked(), time.thread_time()
         # Counting is a read too.
         reads = own_reads()
         begin = time.time()
@@ -1272,20 +1224,25 @@ def begin_fast(fetching):
     return fast
 
 
-@guarded
 def end_fast(fetching):
-    fetching.fast.end()
+    # Whatever became of the hook, the script has its libraries back.
+    try:
+        fetching.fast.end()
+    except Exception as error:
+        hook.problem(f"fast images: {error!r}")
 
 
 @guarded
 def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
     now = time.time()
     after = own_reads()
-    new, others, lacked, cpu = (max(0.0, end - start) for start, end in zip(before, fetch_counts()))
+    helped, *counts = before
+    lacked, cpu = (max(0.0, end - start) for start, end in zip(counts, (own_lacked(), time.thread_time())))
     wait = max(0.0, now - begin - cpu - lacked)
     images = len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
     if not fetching.batches:
         fetching.batch_bytes = bytes_of(batch)
+        fetching.first_seconds, fetching.first_cpu_seconds = wait + cpu, cpu
     without_collections = max(0.0, cpu - (collected.seconds - fetching.collected))
     if fast:
         fetching.fast.count(images, without_collections)
@@ -1301,15 +1258,15 @@ def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
     fetching.batches += 1
     fetching.images += images
     fetching.wait_seconds += wait
-    fetching.doubt_seconds += wait if new else min(wait, others)
+    fetching.doubt_seconds += helped.part(wait)
     if reads is None or after is None:
         fetching.read_bytes = None
     else:
-        read = max(after[0] - reads[0] - reads[2], after[1] - reads[1])
-        if read > 0:
+        if after[1] > reads[1]:
+            # Bytes came from a disk. What a call reads may have been in memory, or be a pipe.
             fetching.reading_seconds += wait
-            if fetching.read_bytes is not None:
-                fetching.read_bytes += read
+        if fetching.read_bytes is not None:
+            fetching.read_bytes += max(0, after[0] - reads[0] - reads[2], after[1] - reads[1])
     fetching.cpu_seconds += cpu
     hook.span(b"DataLoaderWorker", begin, now, rest)
     if rest:
@@ -1318,6 +1275,8 @@ def note_fetched(fetching, begin, before, reads, indices, batch, rest, fast):
 
 
 def patch_optimizer(module):
+    if not records():
+        return
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is None:
         hook.problem("this torch has no register_optimizer_step_post_hook (it is older than 2.0): steps are not seen")
@@ -1334,7 +1293,7 @@ def patch_optimizer(module):
 @guarded
 def note_step():
     hook.optimizer_steps += 1
-    hook.optimizer_end = time.time()
+    hook.optimizer_end, hook.stepping = time.time(), threading.get_ident()
     if hook.device is not None:
         hook.device.stepped()
 
@@ -1486,10 +1445,12 @@ def patch_pillow(module):
 
 def patch_decoder(module):
     """Has stokehold.decoders serve a library that decodes JPEGs."""
-    if not hook.settings.get("images"):
-        return
     if module.__name__ == "cv2" and hasattr(sys, "OpenCV_LOADER"):
         # The part of cv2 that it imports under its own name.
+        return
+    if hook.settings.get("compare_images"):
+        switch(module)
+    if not hook.settings.get("images"):
         return
     why_not = None
     try:

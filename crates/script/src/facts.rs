@@ -73,6 +73,8 @@ pub struct LoaderFacts {
     pub root: Option<String>,
     /// Whether Stokehold made its batches.
     pub swapped: bool,
+    /// Whether another thread than the one that trains took its batches, so that no wait of training was seen.
+    pub elsewhere: bool,
     /// Why Stokehold cannot make its batches; `None` where it can, or no one asked.
     pub swap_refused: Option<String>,
     /// Its transform as a pipeline of Stokehold's, if that was asked for and is possible.
@@ -133,6 +135,10 @@ pub struct Fetching {
     pub start_seconds: f64,
     /// What its process had computed by then, seconds.
     pub start_cpu_seconds: f64,
+    /// What the first fetch took and computed, seconds, without the time for which its thread lacked a core.
+    pub first_seconds: f64,
+    /// CPU time of the thread in it, seconds.
+    pub first_cpu_seconds: f64,
     /// Its fetches but the first.
     pub later: u64,
     /// The sum of an image's time in these, seconds.
@@ -184,7 +190,7 @@ pub(crate) fn started(folder: &Path) -> bool {
     folder.join(STARTED).exists()
 }
 
-/// Takes the sign of that away.
+/// Removes that file.
 pub(crate) fn unmark(folder: &Path) {
     // It may never have been there.
     let _ = fs::remove_file(folder.join(STARTED));

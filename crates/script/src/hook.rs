@@ -13,8 +13,12 @@ use serde_json::{Map, Value};
 
 use crate::facts::started;
 
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 3] = [
     ("sitecustomize.py", include_str!("../hook/sitecustomize.py")),
+    (
+        "_stokehold_system.py",
+        include_str!("../hook/_stokehold_system.py"),
+    ),
     ("_stokehold_hook.py", include_str!("../hook/_stokehold_hook.py")),
 ];
 
@@ -95,6 +99,13 @@ impl Changes {
                  what it holds"
                 .to_owned(),
         })
+    }
+
+    /// After a script: whether some library or loader was left as it was, which the hook has said.
+    pub fn left_some(&self) -> bool {
+        self.told
+            .as_deref()
+            .is_some_and(|folder| folder.join("not-made").exists())
     }
 
     fn of_loaders(&self) -> bool {

@@ -7,7 +7,7 @@
 //!                                    and the optimizers' ends ──► counters ─► python/PID.json ──► Script ──► Workload
 //! ```
 //!
-//! [`Hook`] puts two Python files into a folder and a command's environment. When a process of the command imports torch,
+//! [`Hook`] puts three Python files into a folder and a command's environment. When a process of the command imports torch,
 //! they time each batch: the wait for it, the step with it, and the rest until the next one is asked for. Workers time what
 //! they fetch. Nothing waits for a device or for the recorder, and an error in the hook ends the hook, not the script.
 //!

@@ -1,5 +1,7 @@
 //! What a script's counters say of its speed.
 
+mod start;
+
 use stokehold_profile::workload::{Alternative, Change, ScriptLoader, Workload};
 
 use crate::facts::{Fetching, LoaderFacts, Process, Times};
@@ -67,9 +69,10 @@ impl Script {
         }
         let each = (time(train) - train.first_wait_seconds - train.start_seconds) / train.images as f64;
         let mut begins = train.first_wait_seconds + train.start_seconds;
-        if self.loader.persistent_workers {
-            // Those of the first epoch serve all others.
-            begins = (begins - self.worker_start()).max(0.0);
+        if self.loader.persistent_workers || self.loader.num_workers == 0 {
+            // What was started and opened in the first epoch serves all others.
+            let [opening, _] = self.opening();
+            begins = (begins - self.mean(|maker| maker.start_seconds) - opening).max(0.0);
         }
         Some(each * images as f64 + begins / train.iterations.max(1) as f64 + self.end())
     }
@@ -88,11 +91,6 @@ impl Script {
             true => (square / (mean * mean) - 1.0).max(0.0).sqrt(),
             false => 0.0,
         }
-    }
-
-    /// What a worker took to start, seconds.
-    fn worker_start(&self) -> f64 {
-        self.sum(|maker| maker.start_seconds) / self.makers.len().max(1) as f64
     }
 
     /// The numbers from which gains are predicted, for a machine with `cores` cores, of which other programs used `others`.
@@ -122,9 +120,11 @@ impl Script {
             (made > 0.0).then(|| self.sum(value) / made)
         };
         let cpu = self.image_cpu_seconds();
-        let wait = of_image(&|maker| maker.wait_seconds).filter(|_| !self.has_helpers());
+        let wait = self.image_wait_seconds().filter(|_| !self.has_helpers());
         let cores = (cores / process.local_world.max(1)).max(1);
-        let ceiling = cpu.zip(wait).map(|(cpu, wait)| {
+        let [worker_start, worker_start_cpu] = self.worker_start(cores);
+        let is_seen = !loader.elsewhere;
+        let ceiling = cpu.zip(wait).filter(|_| is_seen).map(|(cpu, wait)| {
             let workers = loader.num_workers.max(1) as f64;
             (workers / (cpu + wait)).min(cores as f64 / cpu.max(1e-9))
         });
@@ -153,9 +153,9 @@ impl Script {
             shards: false,
             device: process.device.clone(),
             seconds_per_epoch: epoch.and_then(|epoch| self.seconds(epoch)),
-            wait_share: if all > 0.0 { waited / all } else { 0.0 },
+            wait_share: if all > 0.0 && is_seen { waited / all } else { 0.0 },
             loader_ceiling: ceiling,
-            trainer_ceiling: (busy > 0.0).then(|| images / busy.max(on_device)),
+            trainer_ceiling: (busy > 0.0 && is_seen).then(|| images / busy.max(on_device)),
             loader_cpu_seconds: cpu,
             trainer_cpu_seconds: Some(per_image(train.cpu_seconds)),
             trainer_delay_seconds: per_image(train.delay_seconds),
@@ -177,16 +177,13 @@ impl Script {
                     .fast_images_refused
                     .clone()
                     .filter(|_| self.makers.iter().any(|maker| maker.opens_jpegs)),
-                image_bytes: self.sum(|maker| maker.batch_bytes as f64)
-                    / self.makers.len().max(1) as f64
-                    / (images / train.batches as f64),
+                image_bytes: self.mean(|maker| maker.batch_bytes as f64) / (images / train.batches as f64),
                 iterable: loader.iterable,
                 persistent_workers: loader.persistent_workers,
                 pin_memory: loader.pin_memory,
                 start_seconds: train.start_seconds / train.iterations.max(1) as f64,
-                worker_start_seconds: self.worker_start(),
-                worker_start_cpu_seconds: self.sum(|maker| maker.start_cpu_seconds)
-                    / self.makers.len().max(1) as f64,
+                worker_start_seconds: worker_start,
+                worker_start_cpu_seconds: worker_start_cpu,
                 end_seconds: self.end(),
                 variation: self.variation(),
                 restarts: match loader.num_workers > 0 && !loader.persistent_workers && !loader.swapped {
@@ -205,10 +202,19 @@ impl Script {
         }
     }
 
-    /// CPU time of an image in the workers, seconds; `None` where none was made.
+    /// CPU time of an image in the workers, without what they open first, seconds; `None` where none was made.
     pub fn image_cpu_seconds(&self) -> Option<f64> {
         let made = self.sum(|maker| maker.images as f64);
-        (made > 0.0).then(|| self.sum(of_process) / made)
+        let [_, opening] = self.opening();
+        (made > 0.0).then(|| self.sum(|maker| (of_process(maker) - opening).max(0.0)) / made)
+    }
+
+    /// The same of what an image waits for.
+    fn image_wait_seconds(&self) -> Option<f64> {
+        let made = self.sum(|maker| maker.images as f64);
+        let [opening, opening_cpu] = self.opening();
+        let waited = |maker: &Fetching| (maker.wait_seconds - (opening - opening_cpu)).max(0.0);
+        (made > 0.0).then(|| self.sum(waited) / made)
     }
 
     /// What fast images would save, as a share of [`image_cpu_seconds`](Self::image_cpu_seconds) that is left; or why that is not known.
@@ -276,6 +282,11 @@ impl Script {
         }
     }
 
+    /// The mean over the makers of batches.
+    fn mean(&self, value: impl Fn(&Fetching) -> f64) -> f64 {
+        self.sum(value) / self.makers.len().max(1) as f64
+    }
+
     /// The sum over the makers of batches.
     fn sum(&self, value: impl Fn(&Fetching) -> f64) -> f64 {
         self.makers.iter().map(value).sum()
@@ -289,6 +300,18 @@ impl Script {
             notes.push(
                 "the data set uses threads or processes of its own, so it is not known whether its workers wait for storage or for \
                  these; nothing is predicted of workers and storage"
+                    .to_owned(),
+            );
+        }
+        if loader.iterable {
+            notes.push(
+                "the data set is iterable, so other numbers of workers are not predicted: each worker may make all of it"
+                    .to_owned(),
+            );
+        }
+        if loader.elsewhere {
+            notes.push(
+                "a thread of the script's own takes the batches, and another one trains, so waits for data are not seen; nothing is predicted"
                     .to_owned(),
             );
         }
@@ -366,7 +389,7 @@ mod tests {
     use super::*;
 
     /// One worker that reads for 20 ms and computes for 5, next to steps of 10 ms, 4 images a batch.
-    pub(crate) fn script() -> Script {
+    pub(super) fn script() -> Script {
         let train = Times {
             iterations: 2,
             finished: 2,
@@ -415,7 +438,7 @@ mod tests {
         Script::of(&[main, worker(2, 15, 60), worker(3, 15, 60)]).unwrap()
     }
 
-    fn close(a: Option<f64>, b: f64) -> bool {
+    pub(super) fn close(a: Option<f64>, b: f64) -> bool {
         a.is_some_and(|a| (a - b).abs() < 1e-9)
     }
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -48,10 +49,27 @@ class Images(Dataset):
             if helper == "openmp":
                 torch.set_num_threads(2)
                 torch.ones(900, 900) @ torch.ones(900, 900)
-            if given.get("file"):
+            if given.get("file") == "1":
                 with open(__file__, "rb") as file:
                     file.read()
+            elif given.get("file") == "cold":
+                with open(os.environ["COLD"], "rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    file.read()
             time.sleep(READ)
+
+
+def in_background(loader):
+    """A loader's batches, taken by a thread."""
+    queue = Queue(2)
+
+    def take():
+        for batch in loader:
+            queue.put(batch)
+        queue.put(None)
+
+    threading.Thread(target=take, daemon=True).start()
+    yield from iter(queue.get, None)
 
 
 def compute(seconds):
@@ -105,7 +123,7 @@ def main():
     if given.get("validate") == "left":
         validate(model, valid, 2)
     for _ in range(EPOCHS):
-        for number, (images, labels) in enumerate(train, 1):
+        for number, (images, labels) in enumerate(in_background(train) if given.get("background") else train, 1):
             loss = torch.nn.functional.cross_entropy(model(images), labels)
             loss.backward()
             time.sleep(STEP)
