@@ -14,10 +14,12 @@ PYTHON needs torch; with --images also torchvision and the package stokehold.
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 #: Turns of the loop below for a millisecond of a free core.
@@ -34,6 +36,7 @@ def spin(ms):
 
 
 def job(case, workers, seconds, images):
+    import numpy
     import torch
     from torch.utils.data import DataLoader, Dataset
 
@@ -116,24 +119,145 @@ def job(case, workers, seconds, images):
         "evaluates": lambda: (Photos(320, evaluation()), 8, 10, 0, {}),
         "jitters": lambda: (Photos(480, jitter()), 16, 5, 0, {}),
     }
-    if case == "?":
-        print(*(name for name in cases if images or name not in PHOTOS))
+    class First(Data):
+        """Each worker opens something of 300 ms for its first sample."""
+
+        opened = False
+
+        def __getitem__(self, i):
+            if not self.opened:
+                time.sleep(0.2)
+                spin(100)
+                self.opened = True
+            return super().__getitem__(i)
+
+    class Tailed(Data):
+        """Samples whose waits are exponential, as those of a store over a network."""
+
+        def __getitem__(self, i):
+            time.sleep(random.Random(i).expovariate(1 / self.wait) / 1e3)
+            spin(self.cpu)
+            return torch.full(self.shape, float(i % 7)), i % 2
+
+    class Stream(torch.utils.data.IterableDataset):
+        """Samples that workers deal among themselves."""
+
+        def __init__(self, count, wait, cpu):
+            self.count, self.wait, self.cpu = count, wait, cpu
+
+        def __len__(self):
+            return self.count
+
+        def __iter__(self):
+            worker = torch.utils.data.get_worker_info()
+            own, of = (worker.id, worker.num_workers) if worker else (0, 1)
+            for i in range(own, self.count, of):
+                time.sleep(self.wait / 1e3)
+                spin(self.cpu)
+                yield torch.full((256,), float(i % 7)), i % 2
+
+    class Crowd(Data):
+        """Targets of dictionaries and lists, as detection has them."""
+
+        def __getitem__(self, i):
+            spin(self.cpu)
+            count = 1 + i * 7 % 40
+            return torch.zeros(3, 320, 320), {"boxes": torch.zeros(count, 4), "labels": list(range(count)), "name": f"{i:06}.jpg"}
+
+    class Growing(Data):
+        """Samples in their order, each a little larger than the one before."""
+
+        def __getitem__(self, i):
+            spin(1 + 5 * i / self.count)
+            return torch.full(self.shape, float(i % 7)), i % 2
+
+    class Sorted(Data):
+        """Computes in NumPy, without the lock of the interpreter."""
+
+        def __getitem__(self, i):
+            numpy.sort(numpy.random.default_rng(i).random(40_000))
+            time.sleep(self.wait / 1e3)
+            return torch.full(self.shape, float(i % 7)), i % 2
+
+    class Lists(Data):
+        """Samples of Python's objects, which are pickled."""
+
+        def __getitem__(self, i):
+            spin(self.cpu)
+            return [float(x) for x in range(3000)], i % 2
+
+    class Files(Data):
+        """Reads files of 300 kB, which are in memory."""
+
+        def __getitem__(self, i):
+            with open(__file__, "rb") as file:
+                text = file.read() * 20
+            return torch.tensor([zlib.crc32(text) % 7]), i % 2
+
+    def lists(samples):
+        return torch.zeros(len(samples), 1), samples
+
+    class Batches:
+        """Batches of 4 to 28 samples."""
+
+        def __init__(self, count):
+            self.count = count
+
+        def __iter__(self):
+            order = torch.randperm(self.count).tolist()
+            while order:
+                some = 4 + order[0] * 7 % 25
+                yield order[:some]
+                order = order[some:]
+
+    also = {
+        "opens-first": lambda: (First(400, wait=3, cpu=1), 8, 8, 0, {}),
+        "tailed": lambda: (Tailed(480, wait=6, cpu=1), 12, 10, 0, {}),
+        "streams": lambda: (Stream(640, 4, 1), 16, 12, 0, {}),
+        "detects": lambda: (Crowd(240, cpu=6), 4, 10, 4, {"collate_fn": lambda samples: tuple(zip(*samples, strict=True))}),
+        "prefetches": lambda: (Data(480, wait=7, cpu=1, slow=60, of=8), 10, 9, 0, {"prefetch_factor": 6 if workers else None}),
+        "persists-late": lambda: (
+            Data(480, wait=6, cpu=1),
+            12,
+            6,
+            6,
+            {"persistent_workers": workers > 0, "worker_init_fn": lambda _: time.sleep(0.3)},
+        ),
+        "drops": lambda: (Data(750, cpu=1.5), 32, 0, 35, {"drop_last": True}),
+        "light": lambda: (Data(4000, cpu=0.1, shape=(32, 32)), 50, 4, 2, {}),
+    }
+    weights = torch.arange(1, 481).double()
+    held_out = {
+        "grows": lambda: (Growing(480), 12, 10, 2, {"shuffle": False}),
+        "weighted": lambda: (Data(480, wait=3, cpu=2), 20, 15, 0, {"shuffle": None, "sampler": torch.utils.data.WeightedRandomSampler(weights, 480)}),
+        "batch-sizes": lambda: (Data(600, wait=4, cpu=1), 1, 8, 0, {"shuffle": None, "batch_sampler": Batches(600)}),
+        "accumulates": lambda: (Data(640, cpu=3), 8, 6, 3, {}),
+        "sorts": lambda: (Sorted(480, wait=2), 16, 12, 0, {}),
+        "pickles": lambda: (Lists(320, cpu=2), 8, 8, 0, {"collate_fn": lists}),
+        "reads": lambda: (Files(1200), 24, 6, 6, {}),
+        "waits-long": lambda: (Data(120, wait=60), 6, 3, 0, {}),
+    }
+    if case in ("?", "held-out"):
+        print(*(name for name in (held_out if case == "held-out" else cases | also) if images or name not in PHOTOS))
         return
-    data, batch, wait, cpu, more = cases[case]()
+    data, batch, wait, cpu, more = (cases | also | held_out)[case]()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, first = torch.nn.Linear(8, 2), torch.zeros(1, 8)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    loader = DataLoader(data, batch, shuffle=True, num_workers=workers, **more)
+    more.setdefault("shuffle", None if isinstance(data, torch.utils.data.IterableDataset) else True)
+    loader = DataLoader(data, batch, num_workers=workers, **more)
+    every = 4 if case == "accumulates" else 1
     began, epochs, total = time.perf_counter(), [], 0
     while len(epochs) < 2 or (time.perf_counter() - began < seconds and len(epochs) < 8):
         start = time.perf_counter()
-        for x, _ in loader:
+        for number, (x, _) in enumerate(loader, 1):
             model(first).sum().backward()
             time.sleep(wait / 1e3)
             spin(cpu)
-            optimizer.step()
-            optimizer.zero_grad()
+            if number % every == 0:
+                optimizer.step()
+                optimizer.zero_grad()
             total += float(x.double().sum()) if case in PHOTOS and not epochs else 0
         epochs.append(time.perf_counter() - start)
     print(json.dumps({"epochs": epochs, "first": total}))
@@ -196,11 +320,12 @@ def main():
     parser.add_argument("python")
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--images")
+    parser.add_argument("--held-out", action="store_true", help="the eight scripts that nobody looked at while the model was made")
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
-    names = run([args.python, __file__, "--job", "?", 0, 0, args.images or ""]).split()
+    names = run([args.python, __file__, "--job", "held-out" if args.held_out else "?", 0, 0, args.images or ""]).split()
     cases = [word.partition(":") for word in args.cases or names]
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if args.busy else None
     try:

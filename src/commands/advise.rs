@@ -209,15 +209,19 @@ impl Advised {
         epochs: Option<u64>,
     ) -> Result<Self, Box<dyn Error>> {
         let about = About::read(recording).map_err(|error| Usage(error.to_string()))?;
-        let found = about.and_then(|about| Some((about.workload?, about.machine, about.notes)));
-        let found = found.filter(|(workload, ..)| workload.script.is_some());
-        let (workload, machine, notes) = found.ok_or_else(|| {
-            Usage(format!(
+        let (workload, machine, notes) = about.map_or_else(
+            || (None, Machine::default(), Vec::new()),
+            |about| (about.workload, about.machine, about.notes),
+        );
+        let Some(workload) = workload.filter(|workload| workload.script.is_some()) else {
+            let found = format!(
                 "{}: neither a run of stokehold train, which has a run.json, nor one of a PyTorch script that trained under `stokehold \
                  profile`; `stokehold report` reads any recording",
                 run.display()
-            ))
-        })?;
+            );
+            let reasons = notes.iter().map(|note| format!("the recording says: {note}"));
+            return Err(Usage([found].into_iter().chain(reasons).collect::<Vec<_>>().join("\n")).into());
+        };
         Ok(Self::of_watched(run, workload, &machine, notes, prices, epochs))
     }
 

@@ -30,8 +30,8 @@
 //!
 //! That is what chance gives. But workers that wait equally long and share the cores fairly go in step: all begin
 //! to read together, want a core together, and are done together. Then W images take i + W l/c(W). Measured
-//! speeds are between the two: by chance where few cores are asked for, and two thirds of the way to in step
-//! where all are. So the second counts 2/3 min(1, W l/(C (l + i)))^2, and the first the rest.
+//! speeds are between the two: with s = 2/3 min(1, W l/(C (l + i)))^2 the rate is s times that in step plus 1 - s
+//! times that by chance.
 //!
 //! # How the halves combine
 //!
@@ -68,10 +68,10 @@
 //! ```
 //!
 //! PyTorch's workers make whole batches, and none of the formulas is used: their epoch is stepped through. Workers are started one
-//! after the other and get ready, with the times that were measured. Each makes its batch in sixteen pieces, or fewer where there
-//! are many workers: for each it waits, then computes. Whoever computes gets the same share of the cores, and the trainer takes the batches in their order, each after
-//! 1.2 ms in which it receives it. Several threads of a step wait for the slowest of them and keep their cores meanwhile.
-//! Batches differ in length by as much as they did. The end of the workers comes last, as it was measured, and 6.5 ms more for each
+//! after the other and get ready, with the times that were measured; what their first batch took longer than later ones is part of that. Each
+//! makes its batch in sixteen pieces, or fewer where there are many workers: for each it waits, then computes. All that compute get the
+//! same share of the cores. The trainer takes the batches in their order, each after 1.2 ms in which it receives it. Several threads of a
+//! step wait for the slowest of them and keep their cores. Batches differ in length by as much as they did (gamma; the mean of three orders). The end of the workers comes last, as it was measured, and 6.5 ms more for each
 //! further worker. Up to 512 batches are stepped through; the rest of an epoch continues at the pace of the second half of these. Cores
 //! that other programs took are not there, so what is predicted of a script holds while these take as much.
 //!
@@ -84,15 +84,14 @@
 //!
 //! # Limits of the model
 //!
-//! The clock rate of a busy machine, caches that both halves share, and other programs make the run's own
-//! epochs longer or shorter than `seconds`. The ratio ([`fit`]) is measured, and made good, so predicting no
-//! change gives the run itself. On a CPU that trains, all costs are multiplied by it. Next to an accelerator, only
-//! those of the half that set the pace are changed, until the model says what was measured: how long an
-//! accelerator takes says nothing about a loader that it waited for, and the other way round. Starts of
-//! workers are no part of it. For more than twice or less than half as many workers of a script it is made good in part only: the ratio to the power of 2
-//! divided by the factor between the numbers. If the ratio
-//! differs from 1 by more than a factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]). Where other
-//! programs had the cores meanwhile, the predictions are those of free cores ([`beside_others`]).
+//! The clock rate of a busy machine, caches that both halves share, and other programs make the run's own epochs longer or shorter
+//! than `seconds`. The ratio ([`fit`]) is measured, and made good, so predicting no change gives the run itself. On a CPU that
+//! trains, all costs are multiplied by it. Next to an accelerator, only those of the half that set the pace are changed, until the
+//! model says what was measured: how long an accelerator takes says nothing about a loader that it waited for, and the other way
+//! round. Starts of workers are no part of it. For more than twice or less than half as many workers of a script it is made good in
+//! part only: the ratio to the power of 2 divided by the factor between the numbers. If the ratio differs from 1 by more than a
+//! factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]). Where other programs had the cores
+//! meanwhile, the predictions are those of free cores ([`beside_others`]).
 //!
 //! A lock that all workers of a script share is not seen: its waits are taken for those that run side by side.
 //!
@@ -128,6 +127,7 @@ use model::{Setting, WORTH_AT_WORST, fitted, fitted_by};
 pub use model::{beside_others, fit, misfit, without_others};
 pub use prices::{Gpu, MachinePrice, Prices, StoragePrice, amount};
 pub use verdict::verdict;
+pub use words::order;
 use words::{arguments, flags, title, why};
 
 /// A change of the run, and its predicted effect.
@@ -189,13 +189,13 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     let seconds = if shared { now.seconds() } else { seconds };
     let price = prices.here().map(|machine| machine.price_per_hour);
     let cost_now = price.map(|price| price * seconds / 3600.0);
-    // The reasons have the numbers as they were measured.
+    let told = if shared { measured.alone() } else { measured };
     let counts = match workload.script {
         Some(_) => measured.worker_counts_of_script(),
         None => measured.worker_counts(),
     };
     let servers = servers(workload, &now, prices);
-    let reasons = changes(workload, [&measured, &measured], &counts, servers.as_ref());
+    let reasons = changes(workload, [&told, &measured], &counts, servers.as_ref());
     let changed = changes(workload, [&now, &measured], &counts, servers.as_ref());
     // In tenths of the run's.
     let cpu: Vec<(Change, i64)> = changed
@@ -227,7 +227,7 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
             let cost = price.map(|price| price * predicted / 3600.0);
             Advice {
                 title: title(&change, workload),
-                why: why(&change, &measured, &reason, workload),
+                why: why(&change, &told, &reason, workload),
                 flags: match workload.script {
                     Some(_) => arguments(&change),
                     None => flags(&change),
@@ -528,7 +528,7 @@ mod tests {
         assert!((1.9..2.2).contains(&fast.seconds_per_epoch), "{fast:?}");
         assert_eq!(fast.flags, ["import stokehold.pillow, stokehold.decoders"]);
         assert!(
-            fast.why.contains("4.00 ms of CPU time instead of 10.00 ms"),
+            fast.why.contains("4 ms of CPU time instead of 10 ms"),
             "{}",
             fast.why
         );
@@ -630,7 +630,7 @@ mod tests {
         let advice = advise(&slow, &Prices::default());
         let storage = of(&advice, &Change::Storage);
         assert!(storage.gain_percent > 50.0, "{storage:?}");
-        assert!(storage.why.contains("waits 40.00 ms"), "{}", storage.why);
+        assert!(storage.why.contains("waits 40 ms"), "{}", storage.why);
         // Many workers hide the waits.
         assert!(
             advice.iter().any(

@@ -3,7 +3,7 @@
 //! The changes are made by the hook, so the script stays as it is. What a script writes in its first steps, it writes in each run.
 
 use std::error::Error;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,8 @@ struct Candidate {
 struct Bench<'a> {
     command: &'a [OsString],
     out: PathBuf,
+    /// Whether the folder stays.
+    is_kept: bool,
     steps: Option<u64>,
     signals: &'a Signals,
 }
@@ -85,6 +87,7 @@ pub fn run(args: &Args, prices: Prices) -> Result<ExitCode, Box<dyn Error>> {
     let bench = Bench {
         command: &args.command,
         out: args.out.as_deref().unwrap_or(aside.path()).to_owned(),
+        is_kept: args.out.is_some(),
         steps: args.steps,
         signals: &signals,
     };
@@ -124,14 +127,11 @@ impl Bench<'_> {
             return Ok(None);
         }
         let workload = self.worked(&first, "unchanged-1")?;
-        let advised = Advised::of_watched(
-            &self.out.join("unchanged-1"),
-            workload,
-            &Machine::here(),
-            first.notes,
-            prices,
-            epochs,
-        );
+        let run = match self.is_kept {
+            true => self.out.join("unchanged-1"),
+            false => self.command.join(OsStr::new(" ")).into(),
+        };
+        let advised = Advised::of_watched(&run, workload, &Machine::here(), first.notes, prices, epochs);
         let mut trials = Trials::default();
         let mut candidates = candidates(&advised, self.command, &mut trials.problems);
         match misfit(&advised.workload) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 use stokehold_base::words::plural;
-use stokehold_diagnose::advice::{Advice, amount, beside_others, fit, without_others};
+use stokehold_diagnose::advice::{Advice, amount, fit, order, without_others};
 
 use super::Advised;
 use super::script::Trials;
@@ -117,12 +117,8 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
             row(&mut text, advice, width, advised);
         }
     }
-    if beside_others(workload).is_some() && !advised.advice.is_empty() {
-        let _ = writeln!(
-            text,
-            "\nThe predictions are those of {}. What needs less CPU time comes first: it is quicker whatever else runs.",
-            plural(workload.cores as usize, "free core")
-        );
+    if let Some(order) = order(workload).filter(|_| !advised.advice.is_empty()) {
+        let _ = writeln!(text, "\n{order}");
     } else if let Some(fit) = fit(workload).filter(|_| !advised.advice.is_empty()) {
         let _ = writeln!(
             text,

@@ -46,8 +46,8 @@ const PIECES: usize = 16;
 /// A step that keeps more cores busy than this computes in several threads.
 pub(super) const ONE_THREAD: f64 = 1.2;
 
-/// The golden ratio.
-const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// Orders of unequal batches whose epochs are averaged.
+const ORDERS: u64 = 3;
 
 /// Whatever is left of a piece of work that is done, seconds.
 const DONE: f64 = 1e-12;
@@ -96,115 +96,25 @@ enum Step {
 impl Epoch {
     /// How long it takes, from the start of the first worker to the end of the last step.
     pub fn seconds(&self) -> f64 {
-        let all = self.batches.ceil() as usize;
-        let workers = self.workers.max(1);
-        let ahead = self.ahead * workers;
-        let steps = all.min(STEPPED.max(4 * ahead));
-        let pieces = (4 * STEPPED / workers).clamp(1, PIECES);
-        // Of a batch of mean size.
-        let (wait, cpu) = (self.wait / pieces as f64, self.cpu / pieces as f64);
-        let part = |batch: usize| (self.batches - batch as f64).min(1.0);
-        let threads = (self.step_cpu / self.step).min(self.cores);
-        let began = self.start * workers as f64;
-        let mut states: Vec<Worker> = (0..workers)
-            .map(|number| Worker {
-                doing: Doing::Starting,
-                left: self.start * (number + 1) as f64 + self.ready_wait,
-                batch: number,
-                pieces: 0,
-            })
-            .collect();
-        // Workers do not know where stepping ends.
-        let mut made = vec![false; all.min(steps + ahead) + workers];
-        let (mut now, mut taken, mut half, mut step) = (0.0, 0, 0.0, Step::None);
-        while taken < steps || step != Step::None {
-            if step == Step::None && made[taken] {
-                let of = part(taken);
-                // Threads of a step keep their cores while they wait for the slowest of them.
-                let (computing, then) = match threads > ONE_THREAD {
-                    true => (of * self.step, 0.0),
-                    false => (of * self.step_cpu, of * (self.step - self.step_cpu).max(0.0)),
-                };
-                step = Step::Computing {
-                    left: computing + self.receive,
-                    then,
-                };
-                taken += 1;
-                if taken == steps / 2 {
-                    half = now;
-                }
-            }
-            let asked = if now < began { 0 } else { all.min(taken + ahead) };
-            let mut computing = 0;
-            for worker in &mut states {
-                if worker.doing == Doing::Idle && worker.batch < asked {
-                    let of = part(worker.batch) * self.of_batch(worker.batch);
-                    worker.pieces = 0;
-                    (worker.doing, worker.left) = next_piece(of * wait, of * cpu);
-                }
-                computing += usize::from(worker.doing.computes());
-            }
-            let trains = matches!(step, Step::Computing { .. });
-            let (of_step, of_worker) = self.shares(computing as f64, if trains { threads } else { 0.0 });
-            // Until somebody does something else.
-            let mut until = if now < began { began - now } else { f64::INFINITY };
-            for worker in &states {
-                until = until.min(match worker.doing {
-                    Doing::Idle => f64::INFINITY,
-                    doing if doing.computes() => worker.left / of_worker,
-                    _ => worker.left,
-                });
-            }
-            until = until.min(match step {
-                Step::None => f64::INFINITY,
-                Step::Computing { left, .. } => left / of_step,
-                Step::OnDevice { left } => left,
-            });
+        let orders = if self.variation > 0.0 { ORDERS } else { 1 };
+        (0..orders).map(|order| self.stepped(order)).sum::<f64>() / orders as f64
+    }
+
+    /// The same with the batches in one order.
+    fn stepped(&self, order: u64) -> f64 {
+        let mut run = Run::new(self, order);
+        while run.taken < run.steps || run.step != Step::None {
+            run.begin_step();
+            let (of_step, of_worker) = run.shares();
+            let until = run.until(of_step, of_worker);
             if !until.is_finite() {
                 // Numbers that are not finite: no epoch.
                 return f64::NAN;
             }
-            now = if now < began && now + until >= began - DONE {
-                began
-            } else {
-                now + until
-            };
-            step = match step {
-                Step::Computing { left, then } if left - until * of_step > DONE => Step::Computing {
-                    left: left - until * of_step,
-                    then,
-                },
-                Step::Computing { then, .. } if then > DONE => Step::OnDevice { left: then },
-                Step::OnDevice { left } if left - until > DONE => Step::OnDevice { left: left - until },
-                _ => Step::None,
-            };
-            for worker in &mut states {
-                if worker.doing == Doing::Idle {
-                    continue;
-                }
-                worker.left -= until * if worker.doing.computes() { of_worker } else { 1.0 };
-                if worker.left > DONE {
-                    continue;
-                }
-                let of = part(worker.batch) * self.of_batch(worker.batch);
-                (worker.doing, worker.left) = match worker.doing {
-                    Doing::Starting if self.ready_cpu > DONE => (Doing::Importing, self.ready_cpu),
-                    Doing::Waiting => (Doing::Computing, of * cpu),
-                    Doing::Computing if worker.pieces + 1 < pieces => {
-                        worker.pieces += 1;
-                        next_piece(of * wait, of * cpu)
-                    }
-                    Doing::Computing => {
-                        made[worker.batch] = true;
-                        worker.batch += workers;
-                        (Doing::Idle, 0.0)
-                    }
-                    _ => (Doing::Idle, 0.0),
-                };
-            }
+            run.advance(until, of_step, of_worker);
         }
-        let pace = (now - half) / (steps - steps / 2) as f64;
-        now + (self.batches - steps as f64).max(0.0) * pace
+        let pace = (run.now - run.half) / (run.steps - run.steps / 2) as f64;
+        run.now + (self.batches - run.steps as f64).max(0.0) * pace
     }
 
     /// What the step and a worker get of a core, where so many workers compute and the step keeps so many cores busy. A step of several
@@ -228,20 +138,239 @@ impl Epoch {
         (1.0 / least, each(cores - taken))
     }
 
-    /// What a batch takes to make, over the mean: those of a run, in an order that is always the same. They are distributed like a
-    /// wait for something that happens now and then, on top of what all take. Where they vary by more than their mean, some batches take
-    /// all of the time.
-    fn of_batch(&self, number: usize) -> f64 {
+    /// What batches take to make, over the mean, in an order that is always the same. They are distributed as sums of waits for
+    /// something that happens now and then (gamma). Where they vary by more than their mean, some take all of the time.
+    fn sizes(&self, count: usize, order: u64) -> Vec<f64> {
         if self.variation <= 0.0 {
-            return 1.0;
+            return vec![1.0; count];
         }
-        // Every stretch of these numbers fills 0 to 1 evenly.
-        let place = ((number + 1) as f64 * GOLDEN).fract().max(1e-3);
-        if self.variation <= 1.0 {
-            return 1.0 - self.variation * (1.0 + place.ln());
+        let mut sizes = vec![0.0; count];
+        let mut state = order;
+        for sizes in sizes.chunks_mut(STEPPED) {
+            let all = sizes.len();
+            for (place, size) in sizes.iter_mut().enumerate() {
+                *size = self.quantile((place as f64 + 0.5) / all as f64);
+            }
+            let mean = sizes.iter().sum::<f64>() / all as f64;
+            if mean > 0.0 {
+                sizes.iter_mut().for_each(|size| *size /= mean);
+            }
+            for last in (1..all).rev() {
+                sizes.swap(last, (random(&mut state) % (last as u64 + 1)) as usize);
+            }
         }
-        let times = 1.0 + self.variation.powi(2);
-        if place * times < 1.0 { times } else { 0.0 }
+        sizes
+    }
+
+    /// The size below which this share of the batches is.
+    fn quantile(&self, share: f64) -> f64 {
+        if self.variation > 1.0 {
+            let times = 1.0 + self.variation.powi(2);
+            return if (1.0 - share) * times < 1.0 { times } else { 0.0 };
+        }
+        // Wilson and Hilferty: the cube root of a gamma variate is nearly normal.
+        let ninth = self.variation.powi(2) / 9.0;
+        (1.0 - ninth + normal(share) * ninth.sqrt()).max(0.0).powi(3)
+    }
+}
+
+/// The number below which this share of a normal distribution is, to 0.01 (Shore, 1982).
+fn normal(share: f64) -> f64 {
+    match share < 0.5 {
+        true => -normal(1.0 - share),
+        false => 5.5556 * (1.0 - ((1.0 - share) / share).powf(0.1186)),
+    }
+}
+
+/// The next number of splitmix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// An epoch at a moment.
+struct Run<'a> {
+    epoch: &'a Epoch,
+    /// Batches that are stepped through.
+    steps: usize,
+    /// What each batch takes, over the mean.
+    sizes: Vec<f64>,
+    /// Pieces of a batch, and how long a worker waits and computes for one of them.
+    pieces: usize,
+    wait: f64,
+    cpu: f64,
+    /// Cores that a step keeps busy.
+    threads: f64,
+    /// When all workers are started.
+    began: f64,
+    workers: Vec<Worker>,
+    made: Vec<bool>,
+    step: Step,
+    /// Batches that the trainer has taken.
+    taken: usize,
+    now: f64,
+    /// When half of the batches were taken.
+    half: f64,
+}
+
+impl<'a> Run<'a> {
+    fn new(epoch: &'a Epoch, order: u64) -> Run<'a> {
+        let all = epoch.batches.ceil() as usize;
+        let workers = epoch.workers.max(1);
+        let ahead = epoch.ahead * workers;
+        let steps = all.min(STEPPED.max(4 * ahead));
+        let pieces = (4 * STEPPED / workers).clamp(1, PIECES);
+        // Workers do not know where stepping ends.
+        let made = all.min(steps + ahead) + workers;
+        let starting = |number: usize| Worker {
+            doing: Doing::Starting,
+            left: epoch.start * (number + 1) as f64 + epoch.ready_wait,
+            batch: number,
+            pieces: 0,
+        };
+        Run {
+            epoch,
+            steps,
+            sizes: epoch.sizes(made, order),
+            pieces,
+            wait: epoch.wait / pieces as f64,
+            cpu: epoch.cpu / pieces as f64,
+            threads: (epoch.step_cpu / epoch.step).min(epoch.cores),
+            began: epoch.start * workers as f64,
+            workers: (0..workers).map(starting).collect(),
+            made: vec![false; made],
+            step: Step::None,
+            taken: 0,
+            now: 0.0,
+            half: 0.0,
+        }
+    }
+
+    /// How full a batch is: the last one may not be.
+    fn part(&self, batch: usize) -> f64 {
+        (self.epoch.batches - batch as f64).min(1.0)
+    }
+
+    /// The trainer takes the next batch, if it waits for it and it is made.
+    fn begin_step(&mut self) {
+        if self.step != Step::None || !self.made[self.taken] {
+            return;
+        }
+        let (epoch, of) = (self.epoch, self.part(self.taken));
+        // Threads of a step keep their cores while they wait for the slowest of them.
+        let (computing, then) = match self.threads > ONE_THREAD {
+            true => (of * epoch.step, 0.0),
+            false => (of * epoch.step_cpu, of * (epoch.step - epoch.step_cpu).max(0.0)),
+        };
+        self.step = Step::Computing {
+            left: computing + epoch.receive,
+            then,
+        };
+        self.taken += 1;
+        if self.taken == self.steps / 2 {
+            self.half = self.now;
+        }
+    }
+
+    /// Idle workers begin what they are asked for; then, what the step and a worker get of a core.
+    fn shares(&mut self) -> (f64, f64) {
+        let all = self.epoch.batches.ceil() as usize;
+        let asked = match self.now < self.began {
+            true => 0,
+            false => all.min(self.taken + self.epoch.ahead * self.workers.len()),
+        };
+        let mut computing = 0;
+        for number in 0..self.workers.len() {
+            let Worker { doing, batch, .. } = self.workers[number];
+            if doing == Doing::Idle && batch < asked {
+                let (doing, left) = self.piece_of(batch);
+                self.workers[number] = Worker {
+                    doing,
+                    left,
+                    batch,
+                    pieces: 0,
+                };
+            }
+            computing += usize::from(self.workers[number].doing.computes());
+        }
+        let trains = matches!(self.step, Step::Computing { .. });
+        self.epoch
+            .shares(computing as f64, if trains { self.threads } else { 0.0 })
+    }
+
+    /// The first of the things that a worker does for a piece of a batch, and how long.
+    fn piece_of(&self, batch: usize) -> (Doing, f64) {
+        let of = self.part(batch) * self.sizes[batch];
+        next_piece(of * self.wait, of * self.cpu)
+    }
+
+    /// Seconds until somebody does something else.
+    fn until(&self, of_step: f64, of_worker: f64) -> f64 {
+        let started = match self.now < self.began {
+            true => self.began - self.now,
+            false => f64::INFINITY,
+        };
+        let of_workers = self.workers.iter().map(|worker| match worker.doing {
+            Doing::Idle => f64::INFINITY,
+            doing if doing.computes() => worker.left / of_worker,
+            _ => worker.left,
+        });
+        let of_step = match self.step {
+            Step::None => f64::INFINITY,
+            Step::Computing { left, .. } => left / of_step,
+            Step::OnDevice { left } => left,
+        };
+        of_workers.fold(started.min(of_step), f64::min)
+    }
+
+    fn advance(&mut self, until: f64, of_step: f64, of_worker: f64) {
+        self.now = match self.now < self.began && self.now + until >= self.began - DONE {
+            true => self.began,
+            false => self.now + until,
+        };
+        self.step = match self.step {
+            Step::Computing { left, then } if left - until * of_step > DONE => Step::Computing {
+                left: left - until * of_step,
+                then,
+            },
+            Step::Computing { then, .. } if then > DONE => Step::OnDevice { left: then },
+            Step::OnDevice { left } if left - until > DONE => Step::OnDevice { left: left - until },
+            _ => Step::None,
+        };
+        for number in 0..self.workers.len() {
+            let mut worker = self.workers[number];
+            if worker.doing == Doing::Idle {
+                continue;
+            }
+            worker.left -= until * if worker.doing.computes() { of_worker } else { 1.0 };
+            if worker.left <= DONE {
+                self.next(&mut worker);
+            }
+            self.workers[number] = worker;
+        }
+    }
+
+    /// A worker has done what it did.
+    fn next(&mut self, worker: &mut Worker) {
+        (worker.doing, worker.left) = match worker.doing {
+            Doing::Starting if self.epoch.ready_cpu > DONE => (Doing::Importing, self.epoch.ready_cpu),
+            Doing::Waiting => {
+                let of = self.part(worker.batch) * self.sizes[worker.batch];
+                (Doing::Computing, of * self.cpu)
+            }
+            Doing::Computing if worker.pieces + 1 < self.pieces => {
+                worker.pieces += 1;
+                self.piece_of(worker.batch)
+            }
+            Doing::Computing => {
+                self.made[worker.batch] = true;
+                worker.batch += self.workers.len();
+                (Doing::Idle, 0.0)
+            }
+            _ => (Doing::Idle, 0.0),
+        };
     }
 }
 
@@ -400,12 +529,9 @@ mod tests {
                 variation,
                 ..ONE_WORKER
             };
-            let of_all = |value: &dyn Fn(f64) -> f64| {
-                (0..10_000)
-                    .map(|number| value(unequal.of_batch(number)))
-                    .sum::<f64>()
-                    / 10_000.0
-            };
+            let sizes = unequal.sizes(10_000, 0);
+            let of_all =
+                |value: &dyn Fn(f64) -> f64| sizes.iter().map(|size| value(*size)).sum::<f64>() / 10_000.0;
             let (mean, square) = (of_all(&|batch| batch), of_all(&|batch| batch * batch));
             assert!((mean - 1.0).abs() < 0.01, "{variation}: {mean}");
             let found = (square - mean * mean).sqrt();

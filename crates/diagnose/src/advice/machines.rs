@@ -5,7 +5,7 @@
 //! - **Cores.** At best the loader's CPU time per image stays, and a trainer on the CPU follows Amdahl's law with the serial part
 //!   that its wall time and its CPU time imply. At worst that trainer is no faster on more cores, and each further core is worth half
 //!   of one here, because the cores that an operating system counts are often threads, two of which share a core.
-//! - **Workers** are as many there as make its epochs shortest.
+//! - **Workers** are as many there as make its epochs shortest, on as many of its cores as do so.
 //! - **Another GPU** changes the speed of the trainer alone. Two figures say how many times as fast it is: the ratio of the published
 //!   training speeds of ResNet-50, and that of the bandwidths of their memory, on which most of a convolutional network's time goes.
 //!   The prediction is the range between the two. Where one of the speeds is not known, it is the bandwidths' ratio, divided and
@@ -13,6 +13,8 @@
 //! - **Spot machines** take the same time, without the work that an interruption loses.
 //!
 //! Validation, start and checkpoints are in neither time nor cost: an epoch is that of the training.
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use stokehold_base::words::plural;
@@ -160,7 +162,7 @@ pub fn machines(workload: &Workload, on: Option<&Machine>, epochs: u64, prices: 
                 },
                 _ => continue,
             };
-            let each = on_machine(&now, machine.cores, ratio, computes_here);
+            let each = on_machine_or_less(&now, prices, machine.cores, ratio, computes_here);
             let gpu = machine.gpu.as_deref();
             others.push(of(&machine.name, machine.cores, gpu, Some(machine), each));
         }
@@ -205,6 +207,23 @@ fn sort(others: &mut [OnMachine]) {
     }
 }
 
+/// As [`on_machine`], with as many of a machine's cores as make the epoch shortest: it can do what a smaller one does.
+fn on_machine_or_less(
+    now: &Setting,
+    prices: &Prices,
+    cores: u64,
+    ratio: [f64; 2],
+    computes_here: bool,
+) -> [f64; 2] {
+    let machines = prices.machines.iter().map(|machine| machine.cores);
+    let smaller: BTreeSet<u64> = machines.chain([cores]).filter(|&some| some <= cores).collect();
+    let each = smaller.into_iter();
+    let each = each.map(|cores| on_machine(now, cores, ratio, computes_here));
+    each.fold([f64::INFINITY; 2], |known, found| {
+        [known[0].min(found[0]), known[1].min(found[1])]
+    })
+}
+
 /// Seconds of an epoch at best and at worst, with `cores` cores and a trainer `ratio` times as fast.
 fn on_machine(now: &Setting, cores: u64, ratio: [f64; 2], computes_here: bool) -> [f64; 2] {
     let quickest = |setting: Setting, by: f64| {
@@ -212,7 +231,11 @@ fn on_machine(now: &Setting, cores: u64, ratio: [f64; 2], computes_here: bool) -
             trainer: setting.trainer * by,
             ..setting
         };
-        let others = setting.worker_counts().into_iter();
+        let others = match setting.whole {
+            true => setting.worker_counts_of_script(),
+            false => setting.worker_counts(),
+        };
+        let others = others.into_iter();
         let each = others.map(|workers| setting.with_workers(workers).seconds());
         // With as many as here, too, where those of other numbers are not used.
         let as_here = match now.workers {
@@ -306,6 +329,8 @@ impl Machines {
 
 #[cfg(test)]
 mod tests {
+    use stokehold_profile::workload::ScriptLoader;
+
     use super::super::prices::Gpu;
     use super::super::tests::workload;
     use super::*;
@@ -389,6 +414,47 @@ mod tests {
         let found = machines(&fed, None, 1, &prices()).unwrap();
         let [best, worst] = found.others[0].seconds_per_epoch;
         assert!(best < 6.0 && worst > 9.9, "{found:?}");
+    }
+
+    /// Starting a worker takes a script a while, and an epoch is short.
+    #[test]
+    fn more_cores_are_never_slower() {
+        let mut prices = prices();
+        prices.machines = [2, 4, 8, 16, 32, 64]
+            .map(|cores| machine("c", cores, None, 1.0))
+            .into();
+        prices.machines[0].name = "two".into();
+        for start in [0.0, 0.03, 0.3] {
+            for device in ["cpu", "cuda"] {
+                let run = Workload {
+                    script: Some(ScriptLoader {
+                        start_seconds: start,
+                        worker_start_seconds: start,
+                        ..ScriptLoader::default()
+                    }),
+                    images: 300,
+                    seconds_per_epoch: Some(3.0 + start),
+                    device: device.into(),
+                    ..workload()
+                };
+                let mut prices = prices.clone();
+                if device == "cuda" {
+                    prices
+                        .machines
+                        .iter_mut()
+                        .for_each(|machine| machine.gpu = Some("T4".into()));
+                }
+                let mut found = machines(&run, None, 1, &prices).unwrap().others;
+                assert_eq!(found.len(), 5, "{found:?}");
+                found.sort_by_key(|machine| machine.cores);
+                let seconds: Vec<[f64; 2]> = found.iter().map(|machine| machine.seconds_per_epoch).collect();
+                let is_no_slower = |pair: &[[f64; 2]]| pair[1][0] <= pair[0][0] && pair[1][1] <= pair[0][1];
+                assert!(
+                    seconds.windows(2).all(is_no_slower),
+                    "{start} {device}: {seconds:?}"
+                );
+            }
+        }
     }
 
     /// A GPU run whose trainer sets the pace: 1000 images/s.

@@ -40,7 +40,7 @@ pub(super) struct Setting {
     pub ready_cpu: f64,
     /// How long the script takes to end its workers in every epoch, with as many as it had, seconds; 0 as above.
     pub end: f64,
-    /// As many as those.
+    /// The number of workers that `end` was measured with.
     pub end_of: u64,
     /// How long the script takes to receive a batch that a worker has made, seconds.
     pub receive: f64,
@@ -81,11 +81,11 @@ pub(super) fn fitted(workload: &Workload) -> Option<Setting> {
     fitted_by(workload, 1.0)
 }
 
-/// The same with a part of what was missed, as a power of it: far from the run no one knows what it would be.
+/// [`fitted`], with the fit to the power of `part`: below 1 for settings far from the run, where no one knows the fit.
 pub(super) fn fitted_by(workload: &Workload, part: f64) -> Option<Setting> {
     let (run, fit) = (Setting::of(workload)?, fit(workload)?.powf(part));
     if beside_others(workload).is_some() {
-        return Some(Setting { others: 0.0, ..run });
+        return Some(run.alone());
     }
     let (both, loader, trainer) = (
         |by| run.slower(by, by),
@@ -154,18 +154,14 @@ pub fn misfit(workload: &Workload) -> Option<String> {
 }
 
 /// Why predictions are those of a machine without other programs: these took so many cores that the run's epochs say little. `None`
-/// if they do not, and if the cores that they left explain no epochs as long as that.
+/// if they do not, and if the cores that they left explain no epochs as long as that, to a quarter.
 pub fn beside_others(workload: &Workload) -> Option<String> {
     fit(workload).filter(|fit| *fit > FIT)?;
     let others = workload.others()?;
-    let free = Setting {
-        others: 0.0,
-        ..Setting::of(workload)?
-    };
-    let fit = fit_of(workload, &free)?;
+    let fit = fit_of(workload, &Setting::of(workload)?.alone())?;
     let cores = workload.cores as f64;
     let left = (cores - workload.others_cores?).max(1e-3 * cores);
-    if fit > FIT * cores / left {
+    if fit > 1.25 * cores / left {
         return None;
     }
     Some(format!(
@@ -174,11 +170,10 @@ pub fn beside_others(workload: &Workload) -> Option<String> {
     ))
 }
 
-/// Seconds of a script's epoch if no other program used the cores. `None` if other programs used few cores, or if there is a
-/// [`misfit`].
+/// Seconds of a script's epoch without other programs; `None` if these used few cores, and if there is a [`misfit`].
 pub fn without_others(workload: &Workload) -> Option<f64> {
     let now = fitted(workload).filter(|now| now.others > 0.0 && misfit(workload).is_none())?;
-    Some(Setting { others: 0.0, ..now }.seconds())
+    Some(now.alone().seconds())
 }
 
 /// [`Setting::warm`], if it was measured.
@@ -260,10 +255,10 @@ impl Setting {
                 workers => script.start_seconds.max(0.0) / workers as f64,
             }),
             ready: starts.map_or(0.0, |script| {
-                let computing = script.worker_start_cpu_seconds.max(0.0);
-                // As it would be for one worker, which shares no core with another.
-                let shared = (workload.num_workers as f64 / workload.cores as f64).max(1.0) - 1.0;
-                (script.worker_start_seconds - computing * shared).max(computing)
+                script
+                    .worker_start_seconds
+                    .max(script.worker_start_cpu_seconds)
+                    .max(0.0)
             }),
             ready_cpu: starts.map_or(0.0, |script| script.worker_start_cpu_seconds.max(0.0)),
             end: starts.map_or(0.0, |script| match workload.num_workers {
@@ -287,6 +282,11 @@ impl Setting {
             },
             whole: workload.script.is_some() && workload.num_workers > 0,
         })
+    }
+
+    /// The same without other programs.
+    pub fn alone(self) -> Setting {
+        Setting { others: 0.0, ..self }
     }
 
     /// Cores that all threads together may use at a time.

@@ -459,7 +459,7 @@ mod tests {
         assert!((7.0..7.3).contains(&bytes.seconds_at_best.unwrap()), "{bytes:?}");
         assert_eq!(bytes.seconds_per_epoch, 10.2);
         assert!(
-            bytes.why.contains("take 0.40 ms an image") && bytes.flags.is_empty(),
+            bytes.why.contains("take 400 µs an image") && bytes.flags.is_empty(),
             "{bytes:?}"
         );
     }

@@ -3,13 +3,23 @@
 use std::fmt;
 
 use stokehold_base::words::plural;
-use stokehold_page::words::digits;
+use stokehold_page::words::{digits, duration};
 
-use super::model::Setting;
+use super::model::{Setting, beside_others};
 use super::{Change, Workload};
 
 /// Rates that differ by less are the same.
 const SAME_RATE: f64 = 0.02;
+
+/// Why the largest gain may not come first; `None` where it does.
+pub fn order(workload: &Workload) -> Option<String> {
+    beside_others(workload).map(|_| {
+        format!(
+            "The predictions are those of {}. What needs less CPU time comes first: it is quicker whatever else runs.",
+            plural(workload.cores as usize, "free core")
+        )
+    })
+}
 
 pub(super) fn title(change: &Change, workload: &Workload) -> String {
     match change {
@@ -23,7 +33,7 @@ pub(super) fn title(change: &Change, workload: &Workload) -> String {
         Change::PersistentWorkers => "persistent workers instead of new ones in every epoch".to_owned(),
         Change::PinnedMemory | Change::Prefetch { .. } => change.to_string(),
         Change::BytesToDevice => format!("{change} instead of before"),
-        Change::Storage => "storage that nobody waits for".to_owned(),
+        Change::Storage => "faster storage, such as a local disk or memory".to_owned(),
         Change::Servers { .. } => format!("{change} instead of here"),
     }
 }
@@ -77,33 +87,33 @@ pub(super) fn why(change: &Change, now: &Setting, then: &Setting, workload: &Wor
         Change::Workers { persistent, .. } => why_workers(*persistent, now, then),
         Change::Executor { .. } if workload.script.is_some() => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this script, with {} instead of processes",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu),
+            duration(then.loader_cpu),
+            duration(now.loader_cpu),
             plural(then.workers as usize, "thread")
         ),
         Change::Executor { .. } => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this run",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
+            duration(then.loader_cpu),
+            duration(now.loader_cpu)
         ),
         Change::FastImages => format!(
             "an image costs {} of CPU time instead of {}, measured in this run by batches with and without, of the same pixels to \
              the bit; `stokehold run --fast-images -- COMMAND` makes the change without an edit",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
+            duration(then.loader_cpu),
+            duration(now.loader_cpu)
         ),
         Change::Shards => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this run; make them with `stokehold \
              prepare DATA SHARDS` and train on SHARDS, or have `--cache DIR` pack the images while you train",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
+            duration(then.loader_cpu),
+            duration(now.loader_cpu)
         ),
         Change::Baked { bytes, .. } => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this run; shards of {bytes:.2} times the files' \
              bytes, JPEG quality 90, so pixels change a little; make them with `stokehold prepare DATA SHARDS --pipeline \
              PIPELINE` and train on SHARDS",
-            ms(then.loader_cpu),
-            ms(now.loader_cpu)
+            duration(then.loader_cpu),
+            duration(now.loader_cpu)
         ),
         Change::BatchSize { batch_size } => format!(
             "alone, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
@@ -117,17 +127,17 @@ pub(super) fn why(change: &Change, now: &Setting, then: &Setting, workload: &Wor
         ),
         Change::PersistentWorkers => format!(
             "the workers of an epoch take {} to start; this holds from the second epoch on",
-            ms(now.starts())
+            duration(now.starts())
         ),
         Change::PinnedMemory => format!(
             "copies to the device take {} an image from memory that is not pinned; at best all of that runs during the steps, \
              with to(device, non_blocking=True)",
-            ms(copies)
+            duration(copies)
         ),
         Change::BytesToDevice => format!(
             "copies to the device take {} an image as numbers of 32 bits; as bytes (PILToTensor in place of ToTensor, and \
              ToDtype(torch.float32, scale=True) and Normalize on the device) they are a quarter, and the workers compute less",
-            ms(copies)
+            duration(copies)
         ),
         Change::Prefetch { .. } => format!(
             "the workers would make {}, more than the {:.0} that are taken, so waits come from batches that take unequally long; \
@@ -138,8 +148,8 @@ pub(super) fn why(change: &Change, now: &Setting, then: &Setting, workload: &Wor
         Change::Storage => format!(
             "a worker waits {} for the bytes of an image and computes {}; this is what a copy on a local disk or in \
              memory would gain",
-            ms(now.wait),
-            ms(now.loader_cpu)
+            duration(now.wait),
+            duration(now.loader_cpu)
         ),
         Change::Servers { .. } => why_servers(now, then, workload.batch_bytes),
     }
@@ -158,7 +168,7 @@ fn why_workers(persistent: bool, now: &Setting, then: &Setting) -> String {
     let starts = match persistent {
         true => format!(
             "; workers that stay save {} from the second epoch on",
-            ms(now.with_workers(then.workers).starts())
+            duration(now.with_workers(then.workers).starts())
         ),
         false => String::new(),
     };
@@ -181,10 +191,6 @@ fn why_servers(now: &Setting, then: &Setting, batch_bytes: u64) -> String {
         loader(then),
         digits(8e-9 * batch_bytes as f64 * now.trainer)
     )
-}
-
-fn ms(seconds: f64) -> String {
-    format!("{:.2} ms", 1e3 * seconds)
 }
 
 /// What a loader alone makes.
@@ -233,7 +239,7 @@ mod tests {
         let eight = now.with_workers(8);
         assert!(eight.starts() > now.starts() + 1.0);
         let said = why(&change, &now, &eight.with_persistent_workers(), &run);
-        let saved = format!("stay save {:.2} ms from", 1e3 * eight.starts());
+        let saved = format!("stay save {} from", duration(eight.starts()));
         assert!(said.contains(&saved), "{said}: {saved}");
     }
 

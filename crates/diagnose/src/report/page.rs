@@ -13,7 +13,7 @@ use stokehold_profile::{Recording, dimension};
 use super::figures::{self, Job, Spread, Step};
 use super::pictures::{self, Part};
 use super::{Contents, data, judged, shown, tables};
-use crate::advice::{Advice, amount, misfit};
+use crate::advice::{Advice, amount, misfit, order};
 use crate::curves::{Curve, Subject};
 use crate::rules::Finding;
 
@@ -163,6 +163,11 @@ fn advice(contents: &Contents<'_>) -> String {
             changes(&worth, contents.currency)
         )
     };
+    let about = contents.recording.about.as_ref();
+    let workload = about.and_then(|about| about.workload.as_ref());
+    body += &workload
+        .and_then(order)
+        .map_or(String::new(), |order| paragraph("note", &order));
     if !others.is_empty() {
         let _ = write!(
             body,

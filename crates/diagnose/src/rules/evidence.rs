@@ -147,7 +147,10 @@ pub(super) fn when(evidence: &[Evidence], start: f64) -> String {
         let times = same
             .iter()
             .map(|one| format!("{} to {}", moment(one.from - start), moment(one.to - start)));
-        format!("{} ({})", times.collect::<Vec<_>>().join(", "), same[0].what)
+        // Short times may read alike.
+        let mut times: Vec<String> = times.collect();
+        times.dedup();
+        format!("{} ({})", times.join(", "), same[0].what)
     });
     let more = if evidence.len() > 3 {
         ", and at other times"
@@ -196,6 +199,8 @@ mod tests {
             when(&same, 1.0),
             "0 s to 2 s, 4 s to 6 s (trainer), 8 s to 10 s (cpu0)"
         );
+        let alike = of(&[(1.0, "trainer"), (1.2, "trainer"), (9.0, "trainer")]);
+        assert_eq!(when(&alike, 1.0), "0 s to 2 s, 8 s to 10 s (trainer)");
     }
 
     #[test]

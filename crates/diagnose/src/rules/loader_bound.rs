@@ -5,6 +5,8 @@
 //! `total_threshold` percent of the time of all steps: with a loader whose batches come in bursts, few steps
 //! wait, but for long. Where many steps wait and all waits together are less than that, the trainer is not
 //! held up for most of its time, and the finding says what a faster loader can gain at most.
+//!
+//! A step's computing lasts until the trainer waits again: scripts do work after `optimizer.step()`, too.
 
 use serde_json::json;
 
@@ -59,10 +61,10 @@ fn judge(case: &Case) -> Finding {
         for step in steps(node) {
             count += 1;
             waited += step.waited;
-            computed += step.span.duration;
-            (first, last) = (first.min(step.from), last.max(step.span.end()));
+            computed += step.lasted();
+            (first, last) = (first.min(step.from), last.max(step.until()));
             if step.share() > case.number("wait_threshold") {
-                late.push((step.from, step.span.end()));
+                late.push((step.from, step.until()));
             }
         }
         if count == 0 {

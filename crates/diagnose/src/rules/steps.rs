@@ -12,12 +12,25 @@ pub(super) struct Step<'a> {
     pub from: f64,
     /// Seconds waited; 0 if no wait is known.
     pub waited: f64,
+    /// Seconds from the step's end until the trainer waits again or does something else that is recorded: a script's own work
+    /// between `optimizer.step()` and the next batch.
+    after: f64,
 }
 
 impl Step<'_> {
+    /// Seconds from the step's start until the trainer waits again.
+    pub fn lasted(&self) -> f64 {
+        self.span.duration + self.after
+    }
+
+    /// When the trainer waits again.
+    pub fn until(&self) -> f64 {
+        self.span.end() + self.after
+    }
+
     /// The share of waiting in wait and step together, percent.
     pub fn share(&self) -> f64 {
-        let both = self.waited + self.span.duration;
+        let both = self.waited + self.lasted();
         if both > 0.0 {
             100.0 * self.waited / both
         } else {
@@ -25,6 +38,20 @@ impl Step<'_> {
         }
     }
 }
+
+/// Times of today are known to a quarter of a microsecond, so shorter work does not count.
+const SURE: f64 = 1e-6;
+
+/// What ends the work after a step.
+const ENDS: [&str; 7] = [
+    span::WAIT,
+    span::STEP,
+    span::EVAL_STEP,
+    span::LOADER_START,
+    span::VALIDATION,
+    span::CHECKPOINT,
+    span::RANKS_WAIT,
+];
 
 /// The training steps of a node, by start. A step's wait is the latest one before it with the same number,
 /// or, for spans without a number, the latest one.
@@ -38,16 +65,31 @@ pub(super) fn steps(node: &Node) -> impl Iterator<Item = Step<'_>> {
     let (wait, step) = (place(span::WAIT), place(span::STEP));
     let mut waits: HashMap<Option<u64>, &Span> = HashMap::new();
     let usable = |span: &&Span| span.start.is_finite() && span.duration >= 0.0 && span.duration.is_finite();
+    let ends = ENDS.map(place);
+    let mut next: Vec<f64> = node
+        .spans
+        .iter()
+        .filter(usable)
+        .filter(|span| ends.contains(&Some(span.name)))
+        .map(|span| span.start)
+        .collect();
+    next.sort_unstable_by(f64::total_cmp);
     node.spans.iter().filter(usable).filter_map(move |span| {
         if Some(span.name) == wait {
             waits.insert(span.step, span);
         }
         (Some(span.name) == step).then(|| {
             let wait = waits.remove(&span.step);
+            let at = next.partition_point(|start| *start <= span.start);
             Step {
                 span,
                 from: wait.map_or(span.start, |wait| wait.start.min(span.start)),
                 waited: wait.map_or(0.0, |wait| wait.duration),
+                after: next
+                    .get(at)
+                    .map(|next| next - span.end())
+                    .filter(|after| *after > SURE)
+                    .unwrap_or_default(),
             }
         })
     })
