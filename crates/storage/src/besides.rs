@@ -58,10 +58,14 @@ impl Kinds {
     /// Adds a file that is no image by its name.
     pub fn add(&mut self, name: &OsStr) {
         let name_text = name.to_string_lossy();
-        if name_text.starts_with('.') || LEFT_BY_PROGRAMS.contains(&&*name_text) {
-            return;
-        }
-        self.merge(suffix(&name_text), 1, PathBuf::from(name));
+        let small = name_text.to_ascii_lowercase();
+        let kind = match TORCHVISION.iter().find(|suffix| small.ends_with(*suffix)) {
+            // torchvision takes hidden ones, too, and one that is called just that.
+            Some(suffix) => (*suffix).to_owned(),
+            None if name_text.starts_with('.') || LEFT_BY_PROGRAMS.contains(&&*name_text) => return,
+            None => suffix(&name_text),
+        };
+        self.merge(kind, 1, PathBuf::from(name));
     }
 
     fn merge(&mut self, kind: String, count: usize, first: PathBuf) {
@@ -139,6 +143,10 @@ pub struct Besides {
     of_macos: Option<Seen>,
     /// Stray folders within class folders, and how many images of their class lie in them.
     stray: BTreeMap<PathBuf, usize>,
+    /// Links to a folder around them, which are not followed.
+    loops: Vec<PathBuf>,
+    /// Whether the folder is `train/` of a data set: then the folders next to it are of that data set, too.
+    pub(crate) is_train: bool,
 }
 
 impl Besides {
@@ -163,6 +171,11 @@ impl Besides {
         }
     }
 
+    /// Adds a link to a folder around it.
+    pub(crate) fn add_loop(&mut self, below: &Path) {
+        self.loops.push(below.to_owned());
+    }
+
     /// Adds the images that lie next to the class folders.
     pub(crate) fn add_loose(&mut self, images: &[OsString]) {
         for name in images {
@@ -182,6 +195,7 @@ impl Besides {
             (a, b) => a.or(b),
         };
         self.stray.extend(other.stray);
+        self.loops.extend(other.loops);
     }
 
     /// The files that are no images, in words; none if there are none.
@@ -193,8 +207,7 @@ impl Besides {
     pub(crate) fn remarks(&self, root: &Path) -> Vec<String> {
         let mut remarks = Vec::new();
         let at = root.display();
-        let total = self.files.total();
-        if total > 0 {
+        if let total @ 1.. = self.files.total() {
             let mut remark = format!(
                 "{at}: {total} {} not read: {}; images are called {}",
                 if total == 1 { "file is" } else { "files are" },
@@ -256,6 +269,18 @@ impl Besides {
                     },
                 ));
             }
+        }
+        if let Some(first) = self.loops.first() {
+            let (lead, are, it) = match self.loops.len() {
+                1 => ("leads", "is", "it"),
+                _ => ("lead", "are", "them"),
+            };
+            remarks.push(format!(
+                "{at}: {} (such as {}) {lead} back to a folder around {it} and {are} not followed; torchvision's ImageFolder goes \
+                 forty times around and has other samples: remove {it}",
+                plural(self.loops.len(), "link"),
+                first.display()
+            ));
         }
         remarks
     }

@@ -1,7 +1,7 @@
 //! Training and validation images of one data set.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use stokehold_base::hash::Fnv;
@@ -9,7 +9,7 @@ use stokehold_base::random::mix;
 
 use crate::besides::{alike_classes, differences, stray_classes};
 use crate::bucket::Remote;
-use crate::layouts::{described, other_val, splits};
+use crate::layouts::{described, other_val, splits, unread};
 use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, PixelClasses, Source, StorageError};
@@ -85,15 +85,22 @@ impl Dataset {
                 let path = dir.to_owned();
                 return Err(StorageError::Splits { path, known });
             }
-            return Self::of_one_tree(dir.to_owned(), val_split, seed);
+            check_split(val_split)?;
+            return Self::of_train(Images::Folder(ImageFolder::open(dir)?), val_split, seed);
         }
+        let train = || {
+            let mut train = ImageFolder::open(&train_dir)?;
+            train.besides.is_train = true;
+            Ok(train)
+        };
         if !val_dir.is_dir() {
-            return Self::of_one_tree(train_dir, val_split, seed);
+            check_split(val_split)?;
+            return Self::of_train(Images::Folder(train()?), val_split, seed);
         }
         if val_split.is_some() {
             return Err(StorageError::SplitAndVal { path: dir.to_owned() });
         }
-        let train = ImageFolder::open(train_dir)?;
+        let train = train()?;
         let val = with_classes_of(&train, ImageFolder::open(val_dir)?)?;
         Ok(Self {
             train: Images::Folder(train),
@@ -154,11 +161,6 @@ impl Dataset {
         if let Some(val) = &mut self.val {
             val.limit((val.len() as u128 * max_images as u128).div_ceil(before as u128) as usize);
         }
-    }
-
-    fn of_one_tree(root: PathBuf, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
-        check_split(val_split)?;
-        Self::of_train(Images::Folder(ImageFolder::open(root)?), val_split, seed)
     }
 
     fn of_pairs(dir: &Path, pairs: &Pairs, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
@@ -249,7 +251,7 @@ impl Dataset {
     }
 
     /// What its owner may not know, a sentence for each: files that are not read, counted by suffix; stray folders that are classes,
-    /// and files that macOS leaves; classes whose names look alike; folders that are splits by their names.
+    /// and files that macOS leaves; classes whose names look alike; folders next to train/ that are not read.
     ///
     /// They come from what was listed when it was opened; of shards only the classes' names are known.
     pub fn remarks(&self) -> Vec<String> {
@@ -271,10 +273,9 @@ impl Dataset {
             );
         }
         remarks.extend(alike_classes(self.train.root(), self.train.classes()));
-        if let Images::Folder(ImageFolder { root, classes, .. }) = &self.train {
-            if root.ends_with("train") && self.val.is_none() {
-                remarks.extend(root.parent().and_then(other_val));
-            }
+        if let Images::Folder(folder) = &self.train {
+            remarks.extend(self.unread(folder));
+            let ImageFolder { root, classes, .. } = folder;
             if let [class] = &classes[..] {
                 let known = described(root);
                 remarks.extend(
@@ -283,6 +284,29 @@ impl Dataset {
             }
         }
         remarks
+    }
+
+    /// A sentence for each folder next to `train/` that is not read.
+    fn unread(&self, train: &ImageFolder) -> Vec<String> {
+        let around = train.root.parent().filter(|_| train.besides.is_train);
+        let Some(around) = around else {
+            return Vec::new();
+        };
+        let other = match self.val {
+            Some(_) if self.split.is_none() => None,
+            _ => other_val(around),
+        };
+        let (known, remark) = other.unzip();
+        // The images of a class lie in one place as a rule.
+        let mut some = Vec::new();
+        for part in [Some(&self.train), self.val.as_ref()].into_iter().flatten() {
+            if let Images::Folder(part) = part {
+                let classes = part.samples.chunk_by(|a, b| a.class == b.class);
+                some.extend(classes.map(|class| class[0].path.as_path()));
+            }
+        }
+        let unread = unread(around, known.as_deref(), some.into_iter());
+        remark.into_iter().chain(unread).collect()
     }
 
     /// Says what was found.

@@ -40,8 +40,8 @@ pub struct Sample {
 ///
 /// Classes, samples and their order are those of `torchvision.datasets.ImageFolder` (whose other extensions,
 /// such as `.bmp`, are not read here). Links to folders are followed. There are four differences: a folder that cannot be listed is an
-/// error, a link to a folder that contains it is not followed, and two kinds of folders are left out: those with a file `CACHEDIR.TAG`,
-/// which are caches, and `lost+found`.
+/// error, a link to a folder that contains it is not followed, and two kinds of folders are left out where no image lies below them:
+/// those with a file `CACHEDIR.TAG`, which are caches, and `lost+found`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFolder {
     /// The folder that holds the class folders.
@@ -76,10 +76,13 @@ impl ImageFolder {
             walk(root.join(name), &mut Vec::new(), &mut folders)?;
             folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
             let mut of_class = Besides::default();
-            for (folder, Listing { images, others, .. }) in folders {
+            for (folder, listing) in folders {
                 let below = folder.strip_prefix(&root).unwrap_or(&folder);
-                of_class.add_folder(below, &images, &others);
-                samples.extend(images.iter().map(|file| Sample {
+                if listing.is_loop {
+                    of_class.add_loop(below);
+                }
+                of_class.add_folder(below, &listing.images, &listing.others);
+                samples.extend(listing.images.iter().map(|file| Sample {
                     path: folder.join(file),
                     class: class as u32,
                 }));
@@ -275,10 +278,13 @@ pub(crate) fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageEr
 }
 
 /// The names in one folder, each list sorted by code points.
+#[derive(Default)]
 pub(crate) struct Listing {
     pub folders: Vec<std::ffi::OsString>,
     pub images: Vec<std::ffi::OsString>,
     pub others: Kinds,
+    /// It is a link to a folder around it, and nothing in it was listed.
+    pub is_loop: bool,
 }
 
 /// Lists a folder. Opens no file.
@@ -306,8 +312,9 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
             kind = fs::metadata(entry.path()).map_or(kind, |target| target.file_type());
         }
         if kind.is_dir() {
-            // A cache, such as of these images, is no class, nor is what ext4 has at its root.
-            if name != "lost+found" && !entry.path().join("CACHEDIR.TAG").exists() {
+            // A cache, such as of these images, is no class, nor is what ext4 has at its root, unless it has images.
+            let is_left_out = name == "lost+found" || entry.path().join("CACHEDIR.TAG").exists();
+            if !is_left_out || walk_all(&entry.path()).is_ok_and(|images| !images.is_empty()) {
                 folders.push(name);
             }
         } else if is_image_name(&name) {
@@ -322,6 +329,7 @@ pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
         folders,
         images,
         others,
+        is_loop: false,
     })
 }
 
@@ -350,6 +358,11 @@ fn walk(
         source,
     })?;
     if inside.contains(&truly) {
+        let listing = Listing {
+            is_loop: true,
+            ..Listing::default()
+        };
+        into.push((folder, listing));
         return Ok(());
     }
     let mut listing = list(&folder)?;

@@ -12,7 +12,7 @@ use stokehold_base::shell::quoted;
 use stokehold_base::words::plural;
 
 use crate::besides::is_suffix;
-use crate::folder::{EXTENSIONS, is_image_name};
+use crate::folder::{EXTENSIONS, is_image_name, walk_all};
 use crate::shard::Manifest;
 
 /// How many bytes of a table are read.
@@ -194,36 +194,116 @@ pub(crate) fn described_place(look: &dyn Look) -> Option<String> {
         })
 }
 
-/// Folders whose names are those of splits, and how to link them; none if a name is no split's, or one of them holds no folder.
+/// Splits that would be taken for classes, and the way from there: two folders of such names, one of which holds folders; an only
+/// folder that holds them; or the same ones in every class folder.
 pub(crate) fn splits(path: &Path) -> Option<String> {
     let here = Here(path);
-    let (folders, _) = here.names("");
-    let read_as = |name: &str| {
-        let small = name.to_lowercase();
-        SPLITS
-            .iter()
-            .find(|(split, _)| *split == small)
-            .map(|(_, as_)| *as_)
-    };
-    let all: Option<Vec<(&String, &str)>> = folders.iter().map(|name| Some((name, read_as(name)?))).collect();
-    let all = all.filter(|all| all.len() > 1)?;
-    if all.iter().any(|(name, _)| here.names(name).0.is_empty()) {
-        return None;
+    let (mut folders, _) = here.names("");
+    folders.retain(|name| !name.starts_with('.') && !name.starts_with("__"));
+    let within = |name: &String| here.names(name).0;
+    let named = |names: &[String]| names.iter().filter(|name| read_as(name).is_some()).count();
+    let all: Vec<(&String, &str)> = folders
+        .iter()
+        .filter_map(|name| Some((name, read_as(name)?)))
+        .collect();
+    // A few more may be images without classes, or masks; many are classes, of which two happen to have such names.
+    let are_few = folders.len() <= 2 * all.len();
+    if all.len() > 1 && are_few && all.iter().any(|(name, _)| !within(name).is_empty()) {
+        return links(path, &all);
     }
-    links(path, &all)
+    if let [only] = folders.as_slice()
+        && named(&within(only)) > 1
+    {
+        return Some(format!(
+            "its only folder holds {}, which are splits by their names; give {}",
+            within(only).join(", "),
+            path.join(only).display()
+        ));
+    }
+    let inner = within(folders.first()?);
+    let are_same = folders.len() > 1 && inner.len() > 1 && named(&inner) == inner.len();
+    (are_same && folders.iter().all(|name| within(name) == inner)).then(|| {
+        let (class, split) = (&folders[0], &inner[0]);
+        format!(
+            "each of its folders holds {}, which are splits by their names, and class folders lie within splits; link each, such as \
+             mkdir -p {} && ln -s {} {}",
+            inner.join(", "),
+            quoted(path.join(split)),
+            quoted(Path::new("..").join(class).join(split)),
+            quoted(path.join(split).join(class))
+        )
+    })
 }
 
-/// Folders next to `train/` that are validation images by their names, where there is no `val/`.
-pub(crate) fn other_val(path: &Path) -> Option<String> {
-    let (folders, _) = Here(path).names("");
-    let is_val = |name: &&String| SPLITS.contains(&(name.to_lowercase().as_str(), "val"));
-    let name = folders.iter().find(is_val)?;
+/// A folder next to `train/` that is validation images by its name, where there is no `val/`, and a sentence about it.
+pub(crate) fn other_val(path: &Path) -> Option<(String, String)> {
+    let (mut folders, _) = Here(path).names("");
+    let at = folders.iter().position(|name| read_as(name) == Some("val"))?;
+    let name = folders.swap_remove(at);
     (name != "val").then(|| {
-        format!(
+        let remark = format!(
             "{}: {name}/ is not read: validation images lie in val/; link it: {}",
             path.display(),
-            link(path, name, "val")
-        )
+            link(path, &name, "val")
+        );
+        (name, remark)
+    })
+}
+
+/// Folders next to `train/` that hold images and are not read, a sentence for each. `known` names one that another sentence names;
+/// `some` are images that are read: those may be links, and the folder with their targets is read.
+pub(crate) fn unread<'a>(
+    path: &Path,
+    known: Option<&str>,
+    some: impl Iterator<Item = &'a Path>,
+) -> Vec<String> {
+    const READ: [&str; 3] = ["train", "val", "test"];
+    let (folders, _) = Here(path).names("");
+    let others = folders.iter().map(String::as_str);
+    let others = others.filter(|name| !READ.contains(name) && !name.starts_with('.') && Some(*name) != known);
+    let others: Vec<&str> = others.collect();
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let truly = |path: &Path| fs::canonicalize(path).ok();
+    let folders_read: Vec<PathBuf> = READ.iter().filter_map(|name| truly(&path.join(name))).collect();
+    let images_read: Vec<PathBuf> = some.filter_map(truly).collect();
+    let is_read = |folder: &Path| {
+        let of_folder = |read: &PathBuf| read.starts_with(folder) || folder.starts_with(read);
+        folders_read.iter().any(of_folder) || images_read.iter().any(|image| image.starts_with(folder))
+    };
+    let remarks = others.into_iter().filter_map(|name| {
+        let folder = path.join(name);
+        let images = truly(&folder).filter(|folder| !is_read(folder));
+        let images = images.and_then(|_| walk_all(&folder).ok())?.len();
+        let as_ = read_as(name).filter(|as_| !path.join(as_).exists());
+        let way = match as_ {
+            Some(as_) => format!("name it {as_}"),
+            None => format!(
+                "move {} into train, val or test",
+                if images == 1 { "it" } else { "them" }
+            ),
+        };
+        (images > 0).then(|| {
+            format!(
+                "{}: {name} holds {} and is not read; {way}, or give its folder by itself",
+                path.display(),
+                plural(images, "image")
+            )
+        })
+    });
+    remarks.collect()
+}
+
+/// The split that a folder's name stands for: `Training`, `train2017`, `valset`, `test_images`.
+fn read_as(name: &str) -> Option<&'static str> {
+    let small = name.to_lowercase();
+    let small = small.trim_end_matches(|end: char| end.is_ascii_digit() || "_-".contains(end));
+    let endings = ["", "_images", "-images", "images", "_set", "set", "s"];
+    endings.iter().find_map(|ending| {
+        let name = small.strip_suffix(ending)?;
+        let mut splits = SPLITS.iter();
+        splits.find(|(split, _)| *split == name).map(|(_, as_)| *as_)
     })
 }
 

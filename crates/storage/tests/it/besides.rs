@@ -32,15 +32,16 @@ fn files_that_are_not_read_are_counted_by_suffix() {
         "train/b/notes.txt",
         "train/b/Thumbs.db",
         "train/b/.DS_Store",
+        "train/b/.hidden.bmp",
         "train/README.md",
         "val/a/0.jpg",
     ]);
     assert_eq!(
         remarks(dir.path()),
         [
-            "DATA/train: 6 files are not read: 2 .bmp (such as a/1.BMP), 1 without a suffix (b/raw), 1 .jfif (a/photo.jfif), \
+            "DATA/train: 7 files are not read: 3 .bmp (such as a/1.BMP), 1 without a suffix (b/raw), 1 .jfif (a/photo.jfif), \
              1 .tiff (a/in/x.tiff), 1 .txt (b/notes.txt); images are called .jpg, .jpeg, .png or .webp, so rename those that are \
-             JPEG, PNG or WebP, and convert others; torchvision's ImageFolder takes 3 of them (ppm, bmp, pgm, tif, tiff) and \
+             JPEG, PNG or WebP, and convert others; torchvision's ImageFolder takes 4 of them (ppm, bmp, pgm, tif, tiff) and \
              numbers its samples otherwise"
         ]
     );
@@ -61,6 +62,46 @@ fn a_data_set_of_images_alone_has_no_remark() {
         "test/a/0.jpg",
     ]);
     assert_eq!(remarks(dir.path()), [""; 0]);
+}
+
+#[test]
+fn folders_next_to_train_that_are_not_read_are_named_with_their_images() {
+    let other = [
+        "Test/a/0.jpg",
+        "Test/a/1.jpg",
+        "train copy/a/0.jpg",
+        "valid/0.png",
+        ".cache/0.jpg",
+        "notes/read.txt",
+    ];
+    let unread = |rest: &[&str]| {
+        let dir = tree(&[&["train/a/0.jpg"], &other[..], rest].concat());
+        (remarks(dir.path()), dir)
+    };
+    let test = "DATA: Test holds 2 images and is not read; name it test, or give its folder by itself";
+    let copy = "DATA: train copy holds 1 image and is not read; move it into train, val or test, or give its folder by itself";
+    let valid = "DATA: valid holds 1 image and is not read; move it into train, val or test, or give its folder by itself";
+    let (both, dir) = unread(&["val/a/0.jpg"]);
+    assert_eq!(both, [test, copy, valid]);
+    // A data set of its own has no neighbours.
+    assert_eq!(remarks(&dir.path().join("train")), [""; 0]);
+    let (alone, dir) = unread(&[]);
+    let link = "DATA: valid/ is not read: validation images lie in val/; link it: ln -s valid DATA/val";
+    assert_eq!(alone, [link, test, copy]);
+    // What is read by a link is read.
+    std::os::unix::fs::symlink("valid", dir.path().join("val")).unwrap();
+    fs::create_dir(dir.path().join("valid/a")).unwrap();
+    fs::rename(dir.path().join("valid/0.png"), dir.path().join("valid/a/0.png")).unwrap();
+    assert_eq!(remarks(dir.path()), [test, copy]);
+    let dir = tree(&["images/0.jpg", "images/1.jpg", "holdout/a/0.jpg", "test/a/0.jpg"]);
+    fs::create_dir_all(dir.path().join("train/a")).unwrap();
+    std::os::unix::fs::symlink("../../images/0.jpg", dir.path().join("train/a/0.jpg")).unwrap();
+    assert_eq!(
+        remarks(dir.path()),
+        [
+            "DATA: holdout holds 1 image and is not read; move it into train, val or test, or give its folder by itself"
+        ]
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use stokehold_storage::{ImageFolder, Images, SampleBytes, SlowSource, Source, StorageError};
+use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, SlowSource, Source, StorageError};
 
 use crate::tree::{add, tree};
 
@@ -96,6 +96,21 @@ fn a_class_without_images_is_named() {
     );
 }
 
+/// torchvision ends with an error where a class has no image, so leaving such a folder out changes no numbers.
+#[test]
+fn marked_folders_are_left_out_only_without_images() {
+    let dir = tree(&[
+        "a/0.jpg",
+        "b/CACHEDIR.TAG",
+        "b/deep/0.jpg",
+        "c/0.jpg",
+        "cache/CACHEDIR.TAG",
+        "cache/x.skcache",
+        "lost+found/nothing",
+    ]);
+    assert_eq!(ImageFolder::open(dir.path()).unwrap().classes, ["a", "b", "c"]);
+}
+
 #[test]
 fn links_to_folders_are_followed_once_around() {
     let elsewhere = tree(&["more/1.jpg", "more/deep/2.jpg"]);
@@ -122,6 +137,9 @@ fn links_to_folders_are_followed_once_around() {
             "b/deep/2.jpg",
         ]
     );
+    let remarks = Dataset::open(dir.path(), None, 0).unwrap().remarks();
+    let said = "4 links (such as a/again) lead back to a folder around them and are not followed";
+    assert!(remarks.iter().any(|remark| remark.contains(said)), "{remarks:?}");
 }
 
 #[test]

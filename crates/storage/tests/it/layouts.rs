@@ -309,6 +309,63 @@ fn other_layouts_are_named_with_a_way() {
     );
 }
 
+/// Each of these would be classes that no one means.
+#[test]
+fn splits_are_no_classes() {
+    for (files, said) in [
+        (
+            &["Training/a/0.jpg", "Testing/0.jpg"][..],
+            "link them: ln -s Testing ",
+        ),
+        (
+            &["training/a/0.jpg", "validation/a/0.jpg", "unlabeled/0.jpg"],
+            "its folders training, validation are splits by their names",
+        ),
+        (
+            &[
+                "training/a/0.jpg",
+                "validation/a/0.jpg",
+                "__MACOSX/0.jpg",
+                ".git/0",
+            ],
+            "its folders training, validation are splits by their names",
+        ),
+        (
+            &["trainset/a/0.jpg", "valset/a/0.jpg"],
+            "its folders trainset, valset are splits",
+        ),
+        (
+            &["train2017/a/0.jpg", "val2017/a/0.jpg"],
+            "its folders train2017, val2017 are splits",
+        ),
+        (
+            &["train_images/a/0.jpg", "test_images/0.jpg"],
+            "its folders test_images, train_images are splits",
+        ),
+        (
+            &["data/train/a/0.jpg", "data/val/a/0.jpg"],
+            "its only folder holds train, val, which are splits by their names; give ",
+        ),
+        (
+            &[
+                "hat/train/0.jpg",
+                "hat/val/0.jpg",
+                "shoes/train/0.jpg",
+                "shoes/val/0.jpg",
+            ],
+            "each of its folders holds train, val, which are splits by their names",
+        ),
+    ] {
+        let message = error(tree(files).path());
+        assert!(message.contains(said), "{files:?}: {message}");
+    }
+    let dir = tree(&["dev1/0.jpg", "dev2/0.jpg", "trains/0.jpg"]);
+    assert_eq!(
+        Dataset::open(dir.path(), None, 0).unwrap().train.classes(),
+        ["dev1", "dev2", "trains"]
+    );
+}
+
 #[test]
 fn folders_of_splits_are_linked_and_read() {
     let dir = tree(&["Training/a/0.jpg", "Testing/a/0.jpg", "valid/a/0.jpg"]);
