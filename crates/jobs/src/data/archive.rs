@@ -19,21 +19,55 @@ use crate::mirror::watch::DEEPEST;
 use crate::model::{MOST_ENTRIES, stays};
 use crate::runner::room::OPT_ML;
 
+/// What [`pack`] did.
+pub(crate) struct Packed {
+    /// Whether there was something to pack.
+    pub is_written: bool,
+    /// Pipes, sockets and devices: an archive cannot restore them.
+    pub left_out: Vec<PathBuf>,
+}
+
 /// Packs what is below the folder `below` of each instance, whose `/opt/ml` is given, into one archive; the first
-/// instance that has a file wins. Returns `false` and writes nothing when there is nothing to pack.
+/// instance that has a file wins. A script may have put a file in the folder's place: that is packed under the folder's name.
+/// Writes nothing when there is nothing to pack.
 ///
 /// # Errors
 /// [`JobError::Input`] names the links that lead nowhere or to a folder that they lie in; [`JobError::Io`] for the disk.
-pub(crate) fn pack(instances: &[&Path], below: &str, to: &Path) -> Result<bool, JobError> {
-    let mut entries = BTreeMap::new();
+pub(crate) fn pack(instances: &[&Path], below: &str, to: &Path) -> Result<Packed, JobError> {
+    let (mut entries, mut left_out) = (BTreeMap::new(), Vec::new());
     for opt_ml in instances {
         let folder = opt_ml.join(below);
-        if folder.is_dir() {
-            entries = collected(opt_ml, &folder, entries)?;
+        let found = match fs::symlink_metadata(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(JobError::io(&folder)(error)),
+            Ok(facts) if facts.is_symlink() => {
+                let link = fs::read_link(&folder).map_err(JobError::io(&folder))?;
+                let found = led(opt_ml, &folder, &link).and_then(|found| {
+                    match found.0.is_dir() || found.0.is_file() {
+                        true => Ok(found),
+                        false => Err(NO_FILE.to_owned()),
+                    }
+                });
+                found.map_err(|reason| JobError::Input(wrong(&folder, &link, &reason)))?
+            }
+            Ok(facts) => (facts, folder.clone()),
+        };
+        match found {
+            (facts, target) if facts.is_dir() => {
+                let collected = collected(opt_ml, &target, entries)?;
+                entries = collected.entries;
+                left_out.extend(collected.left_out);
+            }
+            (facts, target) if facts.is_file() => {
+                let name = folder.file_name().unwrap_or_default();
+                entries.entry(name.into()).or_insert(target);
+            }
+            (_, target) => left_out.push(target),
         }
     }
-    if entries.is_empty() {
-        return Ok(false);
+    let is_written = !entries.is_empty();
+    if !is_written {
+        return Ok(Packed { is_written, left_out });
     }
     let written = whole::write_with(to, |file| {
         let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
@@ -41,24 +75,48 @@ pub(crate) fn pack(instances: &[&Path], below: &str, to: &Path) -> Result<bool, 
         for (name, path) in &entries {
             archive.append_path_with_name(path, name)?;
         }
-        archive.into_inner()?.finish().map(|_| true)
+        archive.into_inner()?.finish().map(|_| ())
     });
-    written.map_err(JobError::io(to))
+    written.map_err(JobError::io(to))?;
+    Ok(Packed { is_written, left_out })
+}
+
+/// Why a link to a pipe, a socket or a device cannot be packed.
+const NO_FILE: &str = "which is no file or folder";
+
+/// Says why the link at `path` cannot be packed.
+fn wrong(path: &Path, to: &Path, reason: &str) -> String {
+    format!("{} is a link to {}, {reason}", path.display(), to.display())
+}
+
+/// What the link `to` at `path` leads to, and where that is; or why it cannot be packed.
+fn led(opt_ml: &Path, path: &Path, to: &Path) -> Result<(fs::Metadata, PathBuf), String> {
+    // The script may have used its second name of this folder.
+    let target = match to.strip_prefix(OPT_ML) {
+        Ok(inside) => opt_ml.join(inside).canonicalize(),
+        Err(_) => path.canonicalize(),
+    };
+    let found = target.and_then(|target| Ok((fs::metadata(&target)?, target)));
+    found.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "which is not there".to_owned(),
+        _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => "which leads back to it".to_owned(),
+        _ => format!("which cannot be read: {error}"),
+    })
 }
 
 /// The files below a folder, by their path in it.
 pub(crate) fn files(folder: &Path) -> Result<BTreeMap<PathBuf, PathBuf>, JobError> {
-    let mut entries = collected(folder, folder, BTreeMap::new())?;
+    let mut entries = collected(folder, folder, BTreeMap::new())?.entries;
     entries.retain(|_, path| path.is_file());
     Ok(entries)
 }
 
 /// Adds what is below a folder to what is found already, by names in the archive.
-fn collected(
-    opt_ml: &Path,
+fn collected<'a>(
+    opt_ml: &'a Path,
     folder: &Path,
     entries: BTreeMap<PathBuf, PathBuf>,
-) -> Result<BTreeMap<PathBuf, PathBuf>, JobError> {
+) -> Result<Collecting<'a>, JobError> {
     let folder = folder.canonicalize().map_err(JobError::io(folder))?;
     let mut collecting = Collecting {
         opt_ml,
@@ -69,11 +127,12 @@ fn collected(
             .map(|facts| number(&facts))
             .collect(),
         wrong: Vec::new(),
+        left_out: Vec::new(),
     };
     let whole = collecting.folder(&folder, Path::new(""), false);
     whole.map_err(JobError::io(&folder))?;
     match collecting.wrong.is_empty() {
-        true => Ok(collecting.entries),
+        true => Ok(collecting),
         false => Err(JobError::Input(collecting.wrong.join("; "))),
     }
 }
@@ -91,11 +150,12 @@ struct Collecting<'a> {
     above: Vec<(u64, u64)>,
     /// What cannot be packed, and why.
     wrong: Vec<String>,
+    /// Pipes, sockets and devices.
+    left_out: Vec<PathBuf>,
 }
 
 impl Collecting<'_> {
-    /// Collects files, folders and links. Pipes and sockets are skipped: an archive cannot restore them. In a folder that
-    /// is outside, every link is followed: its neighbours may not be in the archive.
+    /// Collects files, folders and links. In a folder that is outside, every link is followed: its neighbours may not be in the archive.
     fn folder(&mut self, folder: &Path, below: &Path, is_outside: bool) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -110,30 +170,17 @@ impl Collecting<'_> {
                 continue;
             }
             let to = fs::read_link(&path)?;
-            let wrong = |reason: &str| format!("{} is a link to {}, {reason}", path.display(), to.display());
             let is_kept = !is_outside && stays(below.components().count(), &to);
-            // The script may have used its second name of this folder.
-            let inside = to.strip_prefix(OPT_ML).map(|inside| self.opt_ml.join(inside));
-            let target = match inside {
-                Ok(inside) => inside.canonicalize(),
-                Err(_) => path.canonicalize(),
-            };
-            match target.and_then(|target| Ok((fs::metadata(&target)?, target))) {
+            match led(self.opt_ml, &path, &to) {
                 Ok(_) if is_kept => drop(self.entries.entry(name).or_insert(path)),
                 Ok((facts, _)) if facts.is_dir() && self.above.contains(&number(&facts)) => {
-                    self.wrong.push(wrong("a folder that it lies in"));
+                    self.wrong.push(wrong(&path, &to, "a folder that it lies in"));
                 }
                 Ok((facts, target)) if facts.is_dir() || facts.is_file() => {
                     self.add(&target, name, &facts, true)?;
                 }
-                Ok(_) => self.wrong.push(wrong("which is no file or folder")),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.wrong.push(wrong("which is not there"));
-                }
-                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-                    self.wrong.push(wrong("which leads back to it"));
-                }
-                Err(error) => self.wrong.push(wrong(&format!("which cannot be read: {error}"))),
+                Ok(_) => self.wrong.push(wrong(&path, &to, NO_FILE)),
+                Err(reason) => self.wrong.push(wrong(&path, &to, &reason)),
             }
         }
         Ok(())
@@ -153,6 +200,8 @@ impl Collecting<'_> {
         }
         if facts.is_dir() || facts.is_file() {
             self.entries.entry(name).or_insert_with(|| path.to_owned());
+        } else {
+            self.left_out.push(path.to_owned());
         }
         Ok(())
     }

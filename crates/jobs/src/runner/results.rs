@@ -27,7 +27,15 @@ impl Runner<'_> {
         for (below, name) in [("model", "model.tar.gz"), ("output/data", "output.tar.gz")] {
             let from: Vec<&Path> = instances.iter().map(|instance| instance.base.as_path()).collect();
             let to = folder.join(name);
-            if !archive::pack(&from, below, &to)? {
+            let packed = archive::pack(&from, below, &to)?;
+            if let Some(first) = packed.left_out.first() {
+                self.lines.say(&format!(
+                    "{name} is without what no archive can restore (pipes, sockets, devices): {} of them, such as {}",
+                    packed.left_out.len(),
+                    first.display()
+                ));
+            }
+            if !packed.is_written {
                 continue;
             }
             let is_at = |uri: String| {

@@ -424,12 +424,62 @@ fn a_link_that_leads_out_is_packed_as_what_it_leads_to() {
 }
 
 #[test]
+fn a_file_in_the_place_of_the_model_folder_is_packed() {
+    let bench = crate::Bench::new();
+    let here = "cd $SM_MODEL_DIR/..; rmdir model";
+    for way in [
+        "echo weights > model",
+        "echo weights > best.pt; ln -s /opt/ml/best.pt model",
+        "mkdir best; echo weights > best/model; ln -s best model",
+    ] {
+        let record = bench.run(&bench.job("run.sh", &format!("{here}; {way}")));
+        let model = record
+            .model
+            .as_ref()
+            .unwrap_or_else(|| panic!("{way}: {record:?}"));
+        assert_eq!(
+            crate::unpacked(Path::new(model)),
+            [("model".to_owned(), "weights\n".to_owned())],
+            "{way}"
+        );
+    }
+    let record = bench.run(&bench.job("run.sh", here));
+    assert_eq!(
+        (record.status, record.model),
+        (stokehold_jobs::Status::Completed, None)
+    );
+}
+
+#[test]
+fn the_log_says_which_pipes_are_not_packed() {
+    let bench = crate::Bench::new();
+    let script = "cd $SM_MODEL_DIR; mkdir in; mkfifo in/pipe";
+    let record = bench.run(&bench.job("run.sh", script));
+    assert_eq!(record.status, stokehold_jobs::Status::Completed, "{record:?}");
+    let printed = bench.printed();
+    let says = "stokehold err model.tar.gz is without what no archive can restore (pipes, sockets, devices): 1 of them";
+    let line = printed.iter().find(|line| line.starts_with(says));
+    assert!(
+        line.is_some_and(|line| line.ends_with("model/in/pipe")),
+        "{printed:?}"
+    );
+}
+
+#[test]
 fn a_link_that_cannot_be_packed_fails_the_job_with_the_reason() {
     let bench = crate::Bench::new();
     for (script, says) in [
         (
             "ln -s /no/such/blob m.bin",
             "model/m.bin is a link to /no/such/blob, which is not there",
+        ),
+        (
+            "rm -r $SM_MODEL_DIR; ln -s /no/such/folder $SM_MODEL_DIR",
+            "model is a link to /no/such/folder, which is not there",
+        ),
+        (
+            "rm -r $SM_MODEL_DIR; ln -s /dev/null $SM_MODEL_DIR",
+            "model is a link to /dev/null, which is no file or folder",
         ),
         (
             "ln -s nowhere m.bin",
