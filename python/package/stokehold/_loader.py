@@ -15,7 +15,7 @@ from stokehold import _stokehold
 from stokehold import _values as as_
 from stokehold._tensors import has_torch, maker, name_of_dtype, stacked, taker
 from stokehold.errors import BadImageWarning, OptionError, UsageError, plain
-from stokehold.transforms import as_pipeline
+from stokehold.transforms import with_dtype
 
 #: A folder or a URL, or pairs of a path and a label.
 Data = Union[str, "os.PathLike[str]", Iterable[tuple[Union[str, "os.PathLike[str]"], int]]]
@@ -57,7 +57,7 @@ class Loader:
         split_batches: ``batch_size`` is that of all ranks together, and every rank gets its part of the same batches. So a state
             also holds for another ``world_size``. Of a last batch with fewer samples than ranks, some get an empty part.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, or ``"uint8"`` (0 to 255, for pipelines that end with ``ToTensor``);
-            also torch's and NumPy's own names of these.
+            also torch's and NumPy's own names of these. By default float32, and uint8 where torchvision's transforms end in bytes.
         device: ``"cpu"``, or ``"cuda:N"``: batches are copied there through pinned memory, in the current stream. With
             ``executor="gpu"`` the device that makes them: ``"cuda:N"`` or ``"vulkan:N"``.
         split: ``"train"`` or ``"val"``, of a data set that has both.
@@ -122,7 +122,7 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
         split_batches: bool = False,
-        dtype: Any = "float32",
+        dtype: Any = None,
         device: Any = "cpu",
         split: str = "train",
         prefetch: int = 0,
@@ -152,7 +152,10 @@ class Loader:
         as_.whole_numbers(repeats=repeats, epoch_samples=1 if epoch_samples is None else epoch_samples)
         as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples, replacement=replacement,
                  split_batches=split_batches, class_balanced=class_balanced)
-        numbers = name_of_dtype(dtype)
+        self._pipeline, natural = with_dtype(pipeline)
+        numbers = name_of_dtype(natural if dtype is None else dtype)
+        if natural == "uint8" and numbers != "u8":
+            raise OptionError(f"dtype={dtype!r}: the transforms end in bytes; end them with ToTensor, or ToDtype(torch.float32, scale=True)")
         made_on = maker(executor, device)
         if sample_transform is not None and made_on is not None and made_on.startswith("cuda") and not has_torch():
             raise OptionError(
@@ -162,7 +165,6 @@ class Loader:
         if made_on is None:
             # What cannot be taken over is said before anything is read.
             self._take_images, self._take_numbers = taker(numbers, device, None)
-        self._pipeline = as_pipeline(pipeline)
         self._source = open_source(data, split)
         self._samples = samples
         self._sample_transform = sample_transform

@@ -15,15 +15,23 @@ from stokehold.errors import OptionError
 
 def convert(compose: Any) -> T.Compose:
     """See ``stokehold.transforms.from_torchvision``."""
-    operations = _operations(compose)
+    images = _Images()
+    operations = _operations(compose, images)
+    ends_in_bytes = images.kind in ("Image", "Tensor")
     try:
-        return T.Compose(operations)
+        made = T.Compose([*operations, T.ToTensor()] if ends_in_bytes else operations)
     except OptionError as error:
         raise OptionError(f"{error} (ToFloat is ToTensor here)") from None
+    made.dtype = "uint8" if ends_in_bytes else "float32"
+    return made
 
 
 _MOVES = (T.RandomHorizontalFlip, T.RandomVerticalFlip, T.RandomCrop, T.Pad, T.CenterCrop)
 _RESIZES = (T.Resize, T.RandomResizedCrop, T.RandomResize, T.RandomShortestSize, T.ScaleJitter)
+
+
+#: Pillow's own MAX_IMAGE_PIXELS.
+_MAX_IMAGE_PIXELS = 89_478_485
 
 
 class _NoEquivalent(OptionError):
@@ -41,6 +49,10 @@ def _operations(compose: Any, images: _Images | None = None) -> list[T.Operation
     images = _Images() if images is None else images
     converted: list[T.Operation] = []
     reasons = [f"torch has {name} for all modules, which would not be called" for name in _hooks_of_all()]
+    pillow = sys.modules.get("PIL.Image")
+    most = getattr(pillow, "MAX_IMAGE_PIXELS", None)
+    if most is not None and most < _MAX_IMAGE_PIXELS:
+        reasons.append(f"the script has set Pillow's MAX_IMAGE_PIXELS to {most}, and larger images would not be refused")
     reasons += [f"{name} was replaced by the script, and the replacement would not be called" for name in _replaced_functions()]
     for number, transform in enumerate(_flat(compose), 1):
         try:
@@ -94,6 +106,12 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
     changed = _changed(transform)
     if changed:
         raise OptionError(f"has {changed} of the script's own, which would not be called")
+    antialias = getattr(transform, "antialias", True)
+    if antialias in (None, False):
+        if images.kind != "PIL":
+            raise OptionError(f"has antialias={antialias}, and resizes tensors: resizing is always antialiased here; give antialias=True")
+        # PIL images are antialiased whatever it says.
+        transform = _With(transform, antialias=True)
     try:
         if kind.__name__ in _TYPES:
             return _to_type(transform, images)
@@ -108,7 +126,7 @@ def _converted(transform: Any, images: _Images) -> list[T.Operation]:
             )
         fill = getattr(transform, "fill", None)
         if isinstance(fill, dict):
-            transform = _Filled(transform, _fill_of(fill, images))
+            transform = _With(transform, fill=_fill_of(fill, images))
         converted: list[T.Operation] = convert(transform)
     except _NoEquivalent:
         raise
@@ -232,6 +250,13 @@ def _is_v2(transform: Any) -> bool:
     return type(transform).__module__.startswith("torchvision.transforms.v2")
 
 
+def _padding_of_crop(transform: Any) -> Any:
+    """Left, top, right and bottom: v2 keeps left, right, top and bottom."""
+    padding = one_or_pair(transform.padding)
+    is_v2 = isinstance(transform, _With) or _is_v2(transform)
+    return [padding[at] for at in (0, 2, 1, 3)] if is_v2 and isinstance(padding, Sequence) and len(padding) == 4 else padding
+
+
 def _to_type(transform: Any, images: _Images) -> list[T.Operation]:
     """ToImage and others that change what images are, and no pixel."""
     name, is_v2 = type(transform).__name__, _is_v2(transform)
@@ -260,15 +285,15 @@ def _to_dtype(transform: Any, images: _Images) -> list[T.Operation]:
     if images.kind == "floats":
         if dtype in ("torch.float32", "None"):
             return []
-        raise OptionError(f"dtype={dtype}, scale={scale}: of floats only torch.float32 is converted; other types are the loader's dtype argument")
+        raise OptionError(f"dtype={dtype}, scale={scale}: of floats only torch.float32 is converted; for another type leave it out, and give the loader dtype")
     if dtype in ("torch.uint8", "None"):
         return []
     if dtype == "torch.float32" and scale:
         images.kind = "floats"
         return [T.ToTensor()]
     raise OptionError(
-        f"dtype={dtype}, scale={scale}: of bytes only torch.uint8, and torch.float32 with scale=True, are converted; other types are "
-        "the loader's dtype argument"
+        f"dtype={dtype}, scale={scale}: of bytes only torch.uint8, and torch.float32 with scale=True, are converted; for another type leave "
+        "ToDtype(torch.float32, scale=True) here, and give the loader dtype"
     )
 
 
@@ -294,14 +319,15 @@ def _fill_of(fill: dict[Any, Any], images: _Images) -> Any:
     return _of_type("fill", fill, images)
 
 
-class _Filled:
-    """A transform with one fill."""
+class _With:
+    """A transform with other values of some attributes."""
 
-    def __init__(self, transform: Any, fill: Any) -> None:
-        self._transform, self.fill = transform, fill
+    def __init__(self, transform: Any, **values: Any) -> None:
+        self._given = transform
+        self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transform, name)
+        return getattr(self._given, name)
 
 
 #: Transforms that change what images are.
@@ -315,7 +341,7 @@ _OF_IMAGES: dict[str, Any] = {
         T.Resize(one_or_pair(t.resize_size), t.interpolation, None, t.antialias),
         T.CenterCrop(t.crop_size),
         *_become_floats(images),
-        T.Normalize(list(t.mean), list(t.std)),
+        T.Normalize(_channels(t.mean), _channels(t.std)),
     ],
     "RandomApply": lambda t, images: [T.RandomApply(_each(t.transforms, images), t.p)],
     # v2 keeps shares of 1, v1 what was given.
@@ -325,6 +351,13 @@ _OF_IMAGES: dict[str, Any] = {
     "RandomOrder": lambda t, images: [T.RandomOrder(_each(t.transforms, images))],
     "ToDtype": _to_dtype,
 }
+
+
+def _channels(given: Any) -> list[Any]:
+    """A number for each of three channels: torchvision takes one for all, and tensors of (3, 1, 1)."""
+    flat = given.flatten().tolist() if hasattr(given, "flatten") else given if isinstance(given, Iterable) else [given]
+    numbers = list(flat)
+    return numbers * 3 if len(numbers) == 1 else numbers
 
 
 def _become_floats(images: _Images) -> list[T.Operation]:
@@ -358,8 +391,8 @@ _CONVERT: dict[str, Any] = {
     "GaussianNoise": lambda t: [T.GaussianNoise(t.mean, t.sigma, t.clip)],
     "Grayscale": lambda t: [T.Grayscale(t.num_output_channels)],
     "Identity": lambda t: [],
-    "Normalize": lambda t: [T.Normalize(list(t.mean), list(t.std))],
-    "Pad": lambda t: [T.Pad(t.padding, t.fill, t.padding_mode)],
+    "Normalize": lambda t: [T.Normalize(_channels(t.mean), _channels(t.std))],
+    "Pad": lambda t: [T.Pad(one_or_pair(t.padding), t.fill, t.padding_mode)],
     # Images have three channels here.
     "RGB": lambda t: [],
     "RandAugment": lambda t: [
@@ -372,7 +405,7 @@ _CONVERT: dict[str, Any] = {
     "RandomAutocontrast": lambda t: [T.RandomAutocontrast(t.p)],
     "RandomChannelPermutation": lambda t: [T.RandomChannelPermutation()],
     "RandomCrop": lambda t: [
-        T.RandomCrop(t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode)
+        T.RandomCrop(t.size, _padding_of_crop(t), t.pad_if_needed, t.fill, t.padding_mode)
     ],
     "RandomEqualize": lambda t: [T.RandomEqualize(t.p)],
     "RandomErasing": lambda t: [T.RandomErasing(t.p, t.scale, t.ratio, _erase_value(t.value))],
@@ -421,11 +454,26 @@ def not_of_tensors(compose: Any, images: _Images | None = None) -> list[str]:
         if name in _TYPES:
             _to_type(transform, images)
         elif images.kind in ("Image", "Tensor"):
-            nearest = str(getattr(transform, "interpolation", "")).endswith("NEAREST") and hasattr(transform, "antialias")
-            if name in _OF_PIL or nearest or (name == "ColorJitter" and transform.hue):
+            # torchvision's nearest of tensors takes other pixels, and of Pillow's other filters it has two.
+            filter_name = str(getattr(transform, "interpolation", "")).rpartition(".")[2] if hasattr(transform, "antialias") else ""
+            if name in _OF_PIL or filter_name not in ("", "BILINEAR", "BICUBIC") or (name == "ColorJitter" and _is_strong(transform)):
                 found.append(name)
             found += not_of_tensors(getattr(transform, "transforms", ()), images)
     return found
+
+
+def _is_strong(jitter: Any) -> bool:
+    """Whether a ColorJitter of tensors may be more than two levels from one of PIL images."""
+    return bool(jitter.hue) or any(factors and max(factors) > 2 for factors in (jitter.brightness, jitter.contrast, jitter.saturation))
+
+
+def state_of(compose: Any) -> list[Any]:
+    """What a pipeline's transforms do now: another value of any attribute gives another state."""
+    return [
+        (type(one), repr({name: value for name, value in vars(one).items() if name not in ("transforms", "_modules")}), state_of(getattr(one, "transforms", ())))
+        for one in _flat(compose)
+        if hasattr(one, "__dict__")
+    ]
 
 
 def _erase_value(given: Any) -> Any:

@@ -15,11 +15,27 @@ from typing import Any
 from stokehold.errors import OptionError
 
 
-def interpolation(given: Any) -> str:
+#: Pillow's filters, each at Pillow's number.
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+#: Those of rotations and other maps.
+_OF_MAPS = ("nearest", "bilinear", "bicubic")
+
+
+def resampling(given: Any, there_are: Sequence[str] = FILTERS) -> str:
+    """A filter's name, of a name, of a member of torchvision's or Pillow's enumeration, or of Pillow's number. Of PIL images
+    torchvision's NEAREST_EXACT is its NEAREST."""
     name = getattr(given, "value", given)
-    if name not in ("nearest", "bilinear", "bicubic"):
-        raise OptionError(f"interpolation={name!r}: there are 'nearest', 'bilinear' and 'bicubic'")
+    if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < len(FILTERS):
+        name = FILTERS[name]
+    name = "nearest" if name == "nearest-exact" else name
+    if name not in there_are:
+        some, last = ", ".join(map(repr, there_are[:-1])), repr(there_are[-1])
+        raise OptionError(f"interpolation={name!r}: there are {some} and {last}")
     return str(name)
+
+
+def interpolation(given: Any) -> str:
+    return resampling(given, _OF_MAPS)
 
 
 def antialias(given: Any) -> None:

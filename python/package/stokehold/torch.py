@@ -52,9 +52,9 @@ from torchvision.datasets.folder import default_loader
 
 from stokehold._loader import Loader, open_source
 from stokehold._tensors import name_of_dtype
-from stokehold._torchvision import is_foreign, name_of, not_of_tensors, replaced
+from stokehold._torchvision import is_foreign, name_of, not_of_tensors, replaced, state_of
 from stokehold.errors import BadImageWarning, DataError, OptionError, UsageError, plain
-from stokehold.transforms import as_pipeline
+from stokehold.transforms import with_dtype
 
 __all__ = ["DataLoader", "ImageFolder"]
 
@@ -186,7 +186,7 @@ class DataLoader(torch_data.DataLoader[Any]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        dtype: Any = "float32",
+        dtype: Any = None,
         device: Any = "cpu",
         cache: Any = None,
         cache_share: float | None = None,
@@ -271,7 +271,7 @@ class DataLoader(torch_data.DataLoader[Any]):
         self._served.loaded = state["_served"]
 
 
-#: Arguments of a DataLoader that are those of the Loader below it.
+#: Arguments that `Loader` gets unchanged.
 PASSED = (
     "dtype",
     "device",
@@ -315,7 +315,7 @@ class _Samples:
     """What a folder's list of paths and labels is when an iteration starts. Made anew only where the list has changed."""
 
     def __init__(self, samples: Any) -> None:
-        self.kept = list(samples)
+        self.kept = list(map(tuple, samples))  # A script may change pairs that are lists.
         self.paths = [path for path, _ in self.kept]
         self.others = [path for path in self.paths if not str(path).lower().endswith(DECODED)]
 
@@ -329,7 +329,7 @@ class _Samples:
 
     def are(self, samples: Any) -> bool:
         # Lists that share their pairs are compared in no time.
-        return len(samples) == len(self.kept) and (self.kept == samples if type(samples) is list else self.kept == list(samples))
+        return len(samples) == len(self.kept) and (self.kept == samples or self.kept == list(map(tuple, samples)))
 
 
 class _Parts:
@@ -369,23 +369,22 @@ class _Parts:
             self._look_at_labels(loader)
         transform = self.folder.transform if is_folder else None
         self.pipeline: Any = None
+        self.dtype = "float32"
         try:
             if transform is not None:
-                self.pipeline = as_pipeline(transform)
+                self.pipeline, self.dtype = with_dtype(transform)
                 for name in not_of_tensors(transform) if swaps else ():
                     self._refuse(f"transform: {name} of tensors, after ToImage or PILToTensor, has other pixels than of PIL images, which are made here; put it before")
                 if swaps and self.pipeline.size is None and loader.batch_size == 1:
                     self._refuse("dataset: its transform leaves images their sizes, which may differ with batch_size=1; give it a size")
             elif is_folder:
                 self._refuse("dataset: it has no transform, and images of different sizes make no batch; give it one")
-        except OptionError as error:
-            self.reasons.extend(error.reasons)
-        except TypeError as error:
-            self._refuse(str(error))
+        except (OptionError, TypeError) as error:
+            self.reasons.extend(getattr(error, "reasons", [str(error)]))
         if self.reasons:
             raise OptionError(*self.reasons)
         self._transform: Any = transform
-        self._said = repr(transform)
+        self._said = state_of(transform)
         #: A source that is no folder; and whether the data set can make an image by itself.
         self.source = getattr(self.folder, "_source", None)
         self.can_fill = self.source is None and callable(transform)
@@ -497,7 +496,7 @@ class _Parts:
         transform = self.folder.transform
         if not self.live:
             return True
-        if transform is not self._transform or repr(transform) != self._said:
+        if transform is not self._transform or state_of(transform) != self._said:
             return False
         paths, pairs = self.samples.paths, self._pairs
         return all(number < len(paths) and pairs[number][0] == paths[number] for number in numbers)
@@ -547,6 +546,7 @@ class _Served:
         parts = self._parts(loader) if parts is None else parts
         source = parts.source
         options = {} if self.swaps else {name: getattr(loader, name) for name in PASSED}
+        options["dtype"] = options.get("dtype") or parts.dtype
         bad_images = "pytorch" if self.swaps else loader.bad_images
         made_of = (
             parts.pipeline.json(),
@@ -687,7 +687,7 @@ class _Iterator(_BaseDataLoaderIter):
         self._ask_from_the_start(loader)
         self._with_samples = not served.swaps and loader.samples
         self._fills = parts.can_fill and (served.swaps or loader.bad_images == "pytorch")
-        self._dtype = DTYPES[name_of_dtype("float32" if served.swaps else loader.dtype)]
+        self._dtype = DTYPES[name_of_dtype((None if served.swaps else loader.dtype) or parts.dtype)]
 
     def _ask_from_the_start(self, loader: Any) -> None:
         #: Batches that the sampler has given and the loop has not taken: the data set's indices with the folder's numbers, or with

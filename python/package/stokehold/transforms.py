@@ -158,7 +158,7 @@ class RandomResizedCrop(Operation):
         size: the result; one number is a square.
         scale: range of the crop's share of the area.
         ratio: range of its width over its height.
-        interpolation: "bilinear", "bicubic" or "nearest".
+        interpolation: "bilinear", "bicubic", "lanczos", "box", "hamming" or "nearest".
         antialias: always on, as torchvision's is for PIL images.
     """
 
@@ -175,7 +175,7 @@ class RandomResizedCrop(Operation):
             size=as_.square_or_pair("size", size),
             scale=as_.pair("scale", scale),
             ratio=as_.pair("ratio", ratio),
-            interpolation=as_.interpolation(interpolation),
+            interpolation=as_.resampling(interpolation),
         )
 
 
@@ -184,7 +184,7 @@ class Resize(Operation):
 
     Args:
         size: the result, pixels.
-        interpolation: "bilinear", "bicubic" or "nearest".
+        interpolation: "bilinear", "bicubic", "lanczos", "box", "hamming" or "nearest".
         max_size: with one number: the longer edge is kept at or below this.
         antialias: always on, as torchvision's is for PIL images.
     """
@@ -194,7 +194,7 @@ class Resize(Operation):
     ) -> None:
         as_.antialias(antialias)
         super().__init__(
-            size=as_.size("size", size), interpolation=as_.interpolation(interpolation), max_size=max_size
+            size=as_.size("size", size), interpolation=as_.resampling(interpolation), max_size=max_size
         )
 
 
@@ -305,7 +305,7 @@ class RandomResize(Operation):
         super().__init__(
             min_size=as_.whole("min_size", min_size),
             max_size=as_.whole("max_size", max_size),
-            interpolation=as_.interpolation(interpolation),
+            interpolation=as_.resampling(interpolation),
         )
 
 
@@ -315,7 +315,7 @@ class RandomShortestSize(Operation):
     Args:
         min_size: the lengths in pixels, of which one is drawn; or one.
         max_size: the limit of the longer edge.
-        interpolation: "nearest", "bilinear" or "bicubic".
+        interpolation: "bilinear", "bicubic", "lanczos", "box", "hamming" or "nearest".
         antialias: True; nothing else is there.
     """
 
@@ -330,7 +330,7 @@ class RandomShortestSize(Operation):
         super().__init__(
             min_size=as_.size("min_size", min_size),
             max_size=None if max_size is None else as_.whole("max_size", max_size),
-            interpolation=as_.interpolation(interpolation),
+            interpolation=as_.resampling(interpolation),
         )
 
 
@@ -340,7 +340,7 @@ class ScaleJitter(Operation):
     Args:
         target_size: (width, height) in pixels; torchvision calls it (height, width), and reads it the other way round.
         scale_range: range of the share.
-        interpolation: "nearest", "bilinear" or "bicubic".
+        interpolation: "bilinear", "bicubic", "lanczos", "box", "hamming" or "nearest".
         antialias: True; nothing else is there.
     """
 
@@ -355,7 +355,7 @@ class ScaleJitter(Operation):
         super().__init__(
             target_size=as_.size("target_size", list(target_size)),
             scale_range=as_.pair("scale_range", scale_range),
-            interpolation=as_.interpolation(interpolation),
+            interpolation=as_.resampling(interpolation),
         )
 
 
@@ -700,6 +700,8 @@ class Compose:
             come out in different ones.
     """
 
+    dtype = "float32"  #: What a loader makes by default.
+
     def __init__(self, transforms: Iterable[Operation]) -> None:
         self.transforms = _operations(transforms)
         self._pipeline = Pipeline(json.dumps({"op": [operation.as_dict() for operation in self.transforms]}))
@@ -726,7 +728,7 @@ def preset(name: str) -> Pipeline:
 def from_torchvision(compose: Any) -> Compose:
     """The same pipeline as a torchvision ``Compose``, of v1 or v2, or one transform of it.
 
-    The draws have the same distributions, and pixels are those that torchvision makes of PIL images.
+    The draws have the same distributions, and pixels are torchvision's of PIL images. Loaders make bytes where the transforms do.
 
     Raises:
         OptionError: it says which transform cannot be converted, why, and what to do.
@@ -736,17 +738,15 @@ def from_torchvision(compose: Any) -> Compose:
     return convert(compose)
 
 
-def as_pipeline(given: Any) -> Pipeline:
-    """A pipeline in whatever way it is given: see ``Loader``."""
+def with_dtype(given: Any) -> tuple[Pipeline, str]:
+    """A pipeline in whatever way it is given (see ``Loader``), and the type of numbers that it ends with: bytes where torchvision's
+    transforms do."""
     if isinstance(given, Pipeline):
-        return given
-    if isinstance(given, Compose):
-        return given._pipeline
+        return given, "float32"
     if isinstance(given, (str, os.PathLike)):
-        return Pipeline.named(given)
-    if isinstance(given, (list, tuple)):
-        return Compose(given)._pipeline
-    return from_torchvision(given)._pipeline
+        return Pipeline.named(given), "float32"
+    compose = given if isinstance(given, Compose) else Compose(given) if isinstance(given, (list, tuple)) else from_torchvision(given)
+    return compose._pipeline, compose.dtype
 
 
 def _as_dicts(transforms: Iterable[Operation]) -> list[dict[str, Any]]:
