@@ -165,6 +165,51 @@ def test_a_batch() -> None:
         decode_batch([data[0], data[1][:400], data[2]])
 
 
+def test_a_file_object_is_read_from_its_beginning() -> None:
+    file = io.BytesIO(jpeg())
+    assert info(file).width == 130
+    assert np.array_equal(decode(file), decode(file))
+    file.close()
+    with pytest.raises(DataError, match="closed file"):
+        decode(file)
+
+
+def test_filters_have_the_names_of_their_libraries() -> None:
+    data = jpeg()
+    expected = by_pillow(data, size=(20, 30), resample="lanczos")
+    for name in ("lanczos", Image.Resampling.LANCZOS, 1):
+        assert np.array_equal(decode(data, size=(20, 30), resample=name), expected), name
+    for wrong in (6, True, None, [2]):
+        with pytest.raises(OptionError, match="resample=.*there are nearest, lanczos"):
+            decode(data, resample=wrong)
+
+
+def test_a_batch_is_a_list_of_images() -> None:
+    data = jpeg()
+    for one in (data, bytearray(data), np.frombuffer(data, np.uint8), io.BytesIO(data), "photo.jpg"):
+        with pytest.raises(OptionError, match="is one image: give a list of images, or call decode"):
+            decode_batch(one)
+    with pytest.raises(OptionError, match="int is no list of images"):
+        decode_batch(5)
+    for threads in ("2", 0, True):
+        with pytest.raises(OptionError, match="threads=.*whole number"):
+            decode_batch([data], threads=threads)
+    with pytest.raises(OptionError, match="out has no places for 1 images"):
+        decode_batch([data], out=5)
+    with pytest.raises(OptionError) as caught:
+        decode_batch([data], channels="x", layout="y")
+    assert [reason.partition("=")[0] for reason in caught.value.reasons] == ["image 0: channels", "image 0: layout"]
+
+
+def test_more_pixels_than_pillow_decodes_are_refused_at_once() -> None:
+    data = jpeg(progressive=False)
+    at = data.index(b"\xff\xc0") + 5
+    huge = data[:at] + b"\xfd\xe8\xfd\xe8" + data[at + 4 :]
+    for size in (None, (8, 8)):
+        with pytest.raises(DataError, match="exceeds limit"):
+            decode(huge, size=size)
+
+
 def test_headers(tmp_path: Path) -> None:
     assert info(jpeg("L", 6)) == ImageInfo("JPEG", 130, 90, 1, 6)
     assert info(jpeg("CMYK")[:1000]) == ImageInfo("JPEG", 130, 90, 4, 1), "the header is enough"

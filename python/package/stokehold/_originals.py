@@ -1,8 +1,7 @@
 """Functions that `stokehold.pillow` and `stokehold.decoders` have replaced, so that pickle finds those that a script has imported before.
 
-Pickle writes a function as the name of its module and its own, and checks that the module has it under that name. A function of torchvision
-whose place another one has taken is therefore said to be of this module as long as that is so. Whoever reads the pickle gets the
-function that is in its place then.
+Pickle writes a function as the name of its module and its own, and checks that the module has it under that name. While a function of torchvision
+is replaced, its `__module__` is therefore this module. Whoever reads the pickle gets the function that is in its place then.
 """
 
 from __future__ import annotations

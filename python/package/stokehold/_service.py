@@ -10,6 +10,7 @@ import atexit
 import functools
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -23,6 +24,16 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _NOT_THE_SCRIPTS = ("<", _HERE, os.path.dirname(os.__file__) + os.sep)
 #: Different reasons that are kept.
 _REASONS_MOST = 100
+#: Larger images, also between two passes of a resize, are the library's, which raises what it has to.
+PIXELS_MOST = 1 << 26
+#: What turns an image of each EXIF orientation upright: a method of Pillow's `Image.transpose`.
+UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+
+
+def test_pattern(wide: int = 67, high: int = 45) -> bytes:
+    """Three bytes for each pixel: an image on which decoders and resizes of another kind show."""
+    levels = [x * 3 + y * 5 + x * y // 7 for y in range(high) for x in range(wide)]
+    return bytes([(level + shift) & 255 for level in levels for shift in (0, 90, 180)])
 
 
 class Service:
@@ -189,8 +200,22 @@ class Service:
             util.register_after_fork(self, lambda _: util.Finalize(None, self.write, exitpriority=100))
 
 
+def is_of_a_handler(error: BaseException) -> bool:
+    """Whether a handler of signals that the program has set has raised this, wherever the program was."""
+    codes, place = set(), error.__traceback__
+    while place is not None:
+        codes.add(place.tb_frame.f_code)
+        place = place.tb_next
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        handler = getattr(handler, "func", handler)
+        if getattr(getattr(handler, "__func__", handler), "__code__", None) in codes:
+            return True
+    return False
+
+
 class _BuiltIn:
-    """A function in the place of a built-in one, which is no method where a class has it as an attribute."""
+    """Replaces a built-in function: not a descriptor, as built-ins are not, so a class attribute does not bind."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

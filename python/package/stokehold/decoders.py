@@ -31,17 +31,13 @@ import warnings
 import weakref
 from typing import Any, Callable, Optional
 
-from stokehold._service import Service, memory_of
+from stokehold._service import PIXELS_MOST, UPRIGHT, Service, is_of_a_handler, memory_of, test_pattern
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "uninstall"]
 
-#: What turns an image of each EXIF orientation upright: a method of Pillow's `Image.transpose`.
-_UPRIGHT = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-#: What is left of an orientation that exchanges rows and columns once these are exchanged.
+#: The orientation that remains once rows and columns are exchanged.
 _EXCHANGED = {5: 1, 6: 4, 7: 3, 8: 2}
-#: Larger images are the library's, which raises what it has to.
-_PIXELS_MOST = 1 << 26
 #: The libraries by the modules that are changed.
 _LIBRARIES = {"cv2": "cv2", "torchvision.io": "torchvision", "simplejpeg": "simplejpeg", "turbojpeg": "PyTurboJPEG"}
 
@@ -90,6 +86,8 @@ def _served(library: str, make: Callable[[], Any], by_library: Callable[[], Any]
     try:
         made = make()
     except Exception as error:
+        if is_of_a_handler(error):
+            raise
         # Whatever it is: the library says what is wrong with what it was given.
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         _state.leave(f"{library}: {reason}")
@@ -148,8 +146,8 @@ class _Image:
         width, height, components, _ = jpeg.header
         if components == 4:
             raise _Left("an image of four inks")
-        if width * height > _PIXELS_MOST:
-            raise _Left(f"more than {_PIXELS_MOST} pixels")
+        if width * height > PIXELS_MOST:
+            raise _Left(f"more than {PIXELS_MOST} pixels")
         if color.endswith("?"):
             color = "grey" if components == 1 else color[:-1]
         orientation = jpeg.plain_orientation if upright else 1
@@ -158,7 +156,7 @@ class _Image:
         self.exchanged = exchanges and orientation > 4
         if self.exchanged:
             orientation = _EXCHANGED[orientation]
-        turn = _UPRIGHT[orientation]
+        turn = UPRIGHT.get(orientation)
         width, height = -(-width // scale), -(-height // scale)
         self.size = (width, height) if orientation < 5 else (height, width)
         self.channels = 1 if color == "grey" else 3
@@ -203,7 +201,7 @@ def _serve_cv2(cv2: Any) -> str:
             return f"{name} is set"
     imread, imdecode = cv2.imread, cv2.imdecode
     probes: list[bytes] = []
-    color = numpy.frombuffer(_pattern(), numpy.uint8).reshape(45, 67, 3)
+    color = numpy.frombuffer(test_pattern(), numpy.uint8).reshape(45, 67, 3)
     progressive, sampling = cv2.IMWRITE_JPEG_PROGRESSIVE, getattr(cv2, "IMWRITE_JPEG_SAMPLING_FACTOR", None)
     whole = [] if sampling is None else [sampling, 0x111111]
     for image, options in ((color, []), (color, [progressive, 1, *whole]), (color[..., 0].copy(), [])):
@@ -290,7 +288,7 @@ def _serve_torchvision(io: Any) -> str:
             raise _Left("bytes that are no flat tensor on the CPU")
         return _content(data.numpy())
 
-    pattern = torch.frombuffer(bytearray(_pattern()), dtype=torch.uint8).reshape(45, 67, 3).permute(2, 0, 1)
+    pattern = torch.frombuffer(bytearray(test_pattern()), dtype=torch.uint8).reshape(45, 67, 3).permute(2, 0, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         probes = [image.encode_jpeg(pattern.contiguous()), image.encode_jpeg(pattern[:1].contiguous())]
@@ -311,7 +309,7 @@ def _serve_torchvision(io: Any) -> str:
         )
 
     def warnings_of(*functions: Any) -> int:
-        return sum("_warn_deprecated" in function.__code__.co_names for function in functions)
+        return sum("_warn_deprecated" in inspect.unwrap(function).__code__.co_names for function in functions)
 
     def instead_of(original: Any) -> Any:
         names = list(inspect.signature(original).parameters)
@@ -386,7 +384,7 @@ def _serve_simplejpeg(simplejpeg: Any) -> str:
 
     colors = {form: name for name in ("rgb", "bgr") for form in (name, name.upper())}
     colors.update({"gray": "grey", "GRAY": "grey"})
-    pattern = numpy.frombuffer(_pattern(), numpy.uint8).reshape(45, 67, 3)
+    pattern = numpy.frombuffer(test_pattern(), numpy.uint8).reshape(45, 67, 3)
     for sampling in ("444", "422", "420"):
         probe = simplejpeg.encode_jpeg(pattern, colorsubsampling=sampling)
         if not all(_equal_arrays(_turbo(probe, color), decode_jpeg(probe, name)) for name, color in colors.items()):
@@ -432,7 +430,7 @@ def _serve_turbojpeg(turbojpeg: Any) -> str:
     same: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def is_same(self: Any) -> bool:
-        pattern = numpy.frombuffer(_pattern(), numpy.uint8).reshape(45, 67, 3)
+        pattern = numpy.frombuffer(test_pattern(), numpy.uint8).reshape(45, 67, 3)
         for sampling in (turbojpeg.TJSAMP_444, turbojpeg.TJSAMP_422, turbojpeg.TJSAMP_420):
             probe = self.encode(pattern, jpeg_subsample=sampling)
             if not all(_equal_arrays(_turbo(probe, color), original(self, probe, form)) for form, color in colors.items()):
@@ -470,11 +468,6 @@ def _serve_turbojpeg(turbojpeg: Any) -> str:
 
 
 # Installation.
-
-
-def _pattern() -> bytes:
-    """67 pixels by 45 of three bytes."""
-    return bytes((x * 3 + y * 5 + c * 90 + x * y // 7) % 256 for y in range(45) for x in range(67) for c in range(3))
 
 
 def _with_orientation(jpeg: bytes, orientation: int) -> bytes:

@@ -10,11 +10,14 @@ releases the GIL.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from stokehold import _values as as_
+from stokehold._service import UPRIGHT
 from stokehold._stokehold import Jpeg, fetch
 from stokehold.errors import DataError, OptionError
 
@@ -23,9 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageInfo", "decode", "decode_batch", "info"]
 
-_FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-#: What turns an image of each EXIF orientation upright: a method of `Image.transpose`.
-_UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+#: Pillow decodes no more pixels, unless the script has changed its limit.
+_PIXELS_MOST = 178_956_970
 _CROP, _RESIZE, _TRANSPOSE, _STEP, _GRAY = 1, 2, 3, 4, 10
 
 
@@ -48,7 +50,7 @@ def decode(
     *,
     region: Optional[tuple[int, int, int, int]] = None,
     size: Optional[tuple[int, int]] = None,
-    resample: str = "bilinear",
+    resample: Any = "bilinear",
     channels: str = "RGB",
     layout: str = "HWC",
     dtype: str = "uint8",
@@ -62,7 +64,7 @@ def decode(
             `stokehold.Loader` reads).
         region: Left, upper, right and lower edge in pixels, within the image: what is cut out first.
         size: Width and height to resize to, as Pillow's `resize` does it.
-        resample: `nearest`, `box`, `bilinear`, `hamming`, `bicubic` or `lanczos`.
+        resample: `nearest`, `box`, `bilinear`, `hamming`, `bicubic` or `lanczos`; also as Pillow and torchvision name it.
         channels: `RGB`, `L` for luminance, or `unchanged` for what the file has.
         layout: `HWC`, or `CHW` as torch has it. With one channel, `HWC` has no axis for it, as in `numpy.asarray` of an image.
         dtype: `uint8`, or `float32` from 0 to 1 (the level divided by 255).
@@ -76,10 +78,13 @@ def decode(
         OptionError: an argument is wrong, with all reasons; Pillow is not installed and the file needs it.
         DataError: the file cannot be read, or is broken.
     """
-    wrong = [
+    try:
+        wrong, resample = [], as_.resampling(resample)
+    except OptionError:
+        wrong = [f"resample={resample!r}: there are {', '.join(as_.FILTERS)}"]
+    wrong += [
         f"{name}={value!r}: there are {', '.join(known)}"
         for name, value, known in (
-            ("resample", resample, _FILTERS),
             ("channels", channels, ("RGB", "L", "unchanged")),
             ("layout", layout, ("HWC", "CHW")),
             ("dtype", dtype, ("uint8", "float32")),
@@ -114,19 +119,24 @@ def decode_batch(data: Any, *, threads: Optional[int] = None, out: Any = None, *
     Raises:
         OptionError, DataError: as :func:`decode`; the message names the image by its number in the list.
     """
-    if isinstance(data, (str, bytes, os.PathLike)):
+    if isinstance(data, (str, os.PathLike)) or hasattr(data, "read") or _has_bytes(data):
         raise OptionError(f"{type(data).__name__} is one image: give a list of images, or call decode")
-    data = list(data)
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads={threads}: give at least 1")
-    if out is not None and len(out) != len(data):
-        raise OptionError(f"out has {len(out)} places for {len(data)} images")
+    try:
+        data = list(data)
+    except TypeError:
+        raise OptionError(f"{type(data).__name__} is no list of images") from None
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise OptionError(f"threads={threads!r}: give a whole number, at least 1")
+    if out is not None and (not hasattr(out, "__len__") or len(out) != len(data)):
+        places = f"{len(out)} places" if hasattr(out, "__len__") else "no places"
+        raise OptionError(f"out has {places} for {len(data)} images")
 
     def one(number: int) -> Any:
         try:
             return decode(data[number], out=None if out is None else out[number], **options)
         except (DataError, OptionError) as error:
-            raise type(error)(f"image {number}: {error}") from None
+            reasons = getattr(error, "reasons", None) or (str(error),)
+            raise type(error)(*(f"image {number}: {reason}" for reason in reasons)) from None
 
     from concurrent.futures import ThreadPoolExecutor
 
@@ -168,6 +178,14 @@ def _are_integers(numbers: Any, count: int) -> bool:
         return False
 
 
+def _has_bytes(data: Any) -> bool:
+    """Whether it is a file's content: bytes, or an array of them."""
+    try:
+        return memoryview(data).itemsize == 1
+    except (TypeError, ValueError):
+        return False
+
+
 def _cores() -> int:
     try:
         return len(os.sched_getaffinity(0))
@@ -196,10 +214,12 @@ def _read(data: Any) -> tuple[bytes, str]:
         raise DataError(f"{name}: it is no regular file")
     if hasattr(data, "read"):
         try:
-            # Text would be decoded first.
+            # From its beginning, as Pillow reads it. Text would be decoded first.
+            with contextlib.suppress(AttributeError, OSError):
+                data.seek(0)
             content = "" if isinstance(data, io.TextIOBase) else data.read()
-        except OSError as error:
-            raise DataError(f"{getattr(data, 'name', 'the image')}: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            raise DataError(f"{getattr(data, 'name', 'the image')}: {getattr(error, 'strerror', None) or error}") from None
         if not isinstance(content, bytes):
             raise OptionError(f"{data!r} gives {type(content).__name__} instead of bytes; open it in mode 'rb'")
         return content, str(getattr(data, "name", "the image"))
@@ -239,6 +259,8 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
     import numpy
 
     width, height, components, _ = jpeg.header
+    if width * height > _PIXELS_MOST:
+        return None
     if channels == "unchanged":
         if components == 4:
             return None
@@ -247,7 +269,7 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
     if orientation > 1:
         if orientation > 4:
             width, height = height, width
-        ops += (_TRANSPOSE, _UPRIGHT[orientation], width, height)
+        ops += (_TRANSPOSE, UPRIGHT[orientation], width, height)
     if channels == "L" and components != 1:
         ops += (_STEP, _GRAY, 0, width, height)
     if region is not None:
@@ -255,7 +277,7 @@ def _of_jpeg(content: bytes, name: str, region: Any, size: Any, resample: str, c
         width, height = right - left, lower - upper
         ops += (_CROP, left, upper, 0, 0, 0, width, height)
     if size is not None and tuple(size) != (width, height):
-        ops += (_RESIZE, _FILTERS.index(resample), 0, 0, width, height, *size)
+        ops += (_RESIZE, as_.FILTERS.index(resample), 0, 0, width, height, *size)
         width, height = (int(side) for side in size)
     larger_first = _pillow_goes_down_first()
     try:
@@ -315,7 +337,7 @@ def _of_pillow(content: bytes, name: str, region: Any, size: Any, resample: str,
         if region is not None:
             image = image.crop(_checked(region, image.width, image.height, name))
         if size is not None:
-            image = image.resize((int(size[0]), int(size[1])), _FILTERS.index(resample))
+            image = image.resize((int(size[0]), int(size[1])), as_.FILTERS.index(resample))
         return numpy.array(image)
     except (OSError, SyntaxError, ValueError, MemoryError) as error:
         if isinstance(error, OptionError):

@@ -34,7 +34,7 @@ from typing import Any, Callable, Optional
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
 from stokehold import _cache
-from stokehold._service import Service, memory_of
+from stokehold._service import PIXELS_MOST, Service, memory_of, test_pattern
 from stokehold._stokehold import Jpeg
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
@@ -74,7 +74,7 @@ class _Images(Service):
         self.headers = True
         #: Whether this Pillow is left alone.
         self.refused = False
-        #: Whether nothing is said of what is left alone.
+        #: No warnings.
         self.quiet = False
         #: Whether this Pillow was found to make the same pixels.
         self.tested = False
@@ -301,8 +301,6 @@ def _copied(info: dict[Any, Any]) -> dict[Any, Any]:
     return info.copy()
 
 
-#: Larger images, also between two passes of a resize, are Pillow's, which raises MemoryError where it has to.
-_PIXELS_MOST = 1 << 26
 #: At most this many numbers of operations are remembered; an operation has at least four.
 _MOST = 400
 
@@ -482,7 +480,7 @@ class _Remembering:
             fine = False
         width, height = (x1 - x0, y1 - y0) if fine else (0, 0)
         begun = None
-        if width > 0 and height > 0 and width * height <= _PIXELS_MOST and max(-x0, -y0, x1, y1) <= 1 << 24:
+        if width > 0 and height > 0 and width * height <= PIXELS_MOST and max(-x0, -y0, x1, y1) <= 1 << 24:
             begun = _begin(self)
         if begun is None:
             return _Plain.crop(self, box)
@@ -498,7 +496,7 @@ class _Remembering:
             width, height = size
             fine = (
                 type(width) is int and type(height) is int and 0 < width < 1 << 20 and 0 < height < 1 << 20
-                and max(width * height, width * high, wide * height) <= _PIXELS_MOST and isinstance(kind, int) and kind in range(6) and len(area) == 4
+                and max(width * height, width * high, wide * height) <= PIXELS_MOST and isinstance(kind, int) and kind in range(6) and len(area) == 4
                 and (reducing_gap is None or type(reducing_gap) in (int, float) and 1 <= reducing_gap)
                 and 0 <= area[0] < area[2] <= wide and 0 <= area[1] < area[3] <= high
             )  # fmt: skip
@@ -554,7 +552,7 @@ class _Remembering:
                 method == 0 and _state.transforms and self.mode == "RGB" and isinstance(resample, int) and resample in (0, 2) and fill == 1 and type(color) is tuple and len(color) == 3
                 and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
-                and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= _PIXELS_MOST
+                and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= PIXELS_MOST
             )  # fmt: skip
         except Exception:
             fine = False
@@ -756,7 +754,7 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
     """Remembers the image pasted at (x, y) on one of this size and one colour. None if Pillow has to make it."""
     if type(image) is not _Remembered and type(image) is not _Opened or "transparency" in image.info:
         return None
-    if width <= 0 or height <= 0 or width * height > _PIXELS_MOST or max(abs(x), abs(y)) > 1 << 24:
+    if width <= 0 or height <= 0 or width * height > PIXELS_MOST or max(abs(x), abs(y)) > 1 << 24:
         return None
     try:
         color: Any = Image.new(image.mode, (1, 1), fill).getpixel((0, 0))
@@ -1127,8 +1125,7 @@ def _probe() -> tuple[Jpeg, Any]:
 
 
 def _pattern(wide: int = 67, high: int = 45) -> Any:
-    levels = [x * 3 + y * 5 + x * y // 7 for y in range(high) for x in range(wide)]
-    return Image.frombytes("RGB", (wide, high), bytes([(level + c) & 255 for level in levels for c in (0, 90, 180)]))
+    return Image.frombytes("RGB", (wide, high), test_pattern(wide, high))
 
 
 def _differences() -> str:
