@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
 use clap::Args as ClapArgs;
+use stokehold_base::words::plural;
 use stokehold_cache::{SHARE_VARIABLE, VARIABLE as FOLDER_VARIABLE};
 use stokehold_script::{Changes, Hook, Images, starts_no_hook};
 
@@ -98,22 +99,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if decoded.asked + decoded.left > 0 {
         note!("stokehold: {}", summary(&decoded, &DECODERS));
     }
-    // Not where the script failed, where images stay Pillow's, or where a loader of Stokehold's decodes them.
-    let expected = args.fast_images && !args.swap_loader && code == 0 && !is_off();
+    // Not where the script failed, where the hook has said why images stay a library's, or where a loader of Stokehold's decodes them.
+    let expected = args.fast_images && !args.swap_loader && code == 0 && !changes.left_some();
     if expected && unmade.is_none() && images.asked + decoded.asked + decoded.left == 0 {
         note!(
-            "the script opened no JPEG with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG; with another library, call stokehold.decode instead"
+            "the script opened no JPEG with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG; other formats are read as before, and for another library's JPEGs there is stokehold.decode"
         );
     }
     if let Some(why) = unmade {
         note!("{why}");
     }
     Ok(ExitCode::from(code))
-}
-
-/// Whether the environment says that images stay Pillow's.
-fn is_off() -> bool {
-    std::env::var_os("STOKEHOLD_PILLOW").is_some_and(|setting| setting == "off")
 }
 
 fn is_set(variable: &str) -> bool {
@@ -125,21 +121,24 @@ const ENOUGH: u64 = 20;
 
 /// How a summary calls those who make images.
 struct Names {
-    opened: &'static str,
+    opened: [&'static str; 2],
     module: &'static str,
     variable: &'static str,
     others: &'static str,
 }
 
 const PILLOW: Names = Names {
-    opened: "JPEGs were opened",
+    opened: ["JPEG was opened", "JPEGs were opened"],
     module: "stokehold.pillow",
     variable: "STOKEHOLD_PILLOW",
     others: "Pillow",
 };
 
 const DECODERS: Names = Names {
-    opened: "images were asked of cv2, torchvision.io, simplejpeg or PyTurboJPEG",
+    opened: [
+        "image was asked of cv2, torchvision.io, simplejpeg or PyTurboJPEG",
+        "images were asked of cv2, torchvision.io, simplejpeg or PyTurboJPEG",
+    ],
     module: "stokehold.decoders",
     variable: "STOKEHOLD_DECODERS",
     others: "the library",
@@ -158,8 +157,10 @@ fn summary(images: &Images, names: &Names) -> String {
         n => format!(" in {n} processes"),
     };
     let mut text = format!(
-        "{} {opened}{processes}, and {module} made {} images of them",
-        images.asked, images.made
+        "{} {}{processes}, and {module} made {} of them",
+        images.asked,
+        opened[usize::from(images.asked != 1)],
+        plural(images.made as usize, "image")
     );
     if images.cached > 0 {
         text += &format!("; {} came from the image cache", images.cached);

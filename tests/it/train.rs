@@ -161,6 +161,14 @@ fn folders_that_are_no_data_set_are_refused() {
     let (code, said) = train(dir.path(), &[]);
     assert_eq!(code, Some(2));
     assert!(said.starts_with("error: data: no class folder in it"), "{said}");
+    fs::write(dir.path().join("data/metrics.jsonl"), "").unwrap();
+    let (code, said) = train(dir.path(), &["--resume"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.starts_with("error: data: this run has no run.json"),
+        "{said}"
+    );
+    fs::remove_file(dir.path().join("data/metrics.jsonl")).unwrap();
     fs::write(dir.path().join("data/1.jpg"), hostile("small.jpg")).unwrap();
     let (code, said) = train(dir.path(), &[]);
     assert_eq!(code, Some(2));

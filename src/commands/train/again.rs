@@ -15,14 +15,23 @@ use crate::failure::Usage;
 /// A run that `--resume` names in the place of a data set; `None` where it is a data set.
 ///
 /// # Errors
-/// Its record cannot be read.
+/// Its record cannot be read, or is gone.
 pub fn named(args: &Args) -> Result<Option<(PathBuf, RunRecord)>, Box<dyn Error>> {
     let Some(path) = args.data.as_ref().filter(|_| args.resume) else {
         return Ok(None);
     };
-    Ok(RunFolder::new(path)
-        .read_record()?
-        .map(|record| (path.clone(), record)))
+    let folder = RunFolder::new(path);
+    if let Some(record) = folder.read_record()? {
+        return Ok(Some((path.clone(), record)));
+    }
+    if folder.metrics().is_file() || folder.checkpoints().is_dir() {
+        return Err(Usage(format!(
+            "{}: this run has no run.json, which says how it was begun; restore the file, or begin another run",
+            path.display()
+        ))
+        .into());
+    }
+    Ok(None)
 }
 
 /// The configuration with which the run continues: that of its record, with more epochs and with whatever does not change its results, if
