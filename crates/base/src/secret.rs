@@ -32,7 +32,7 @@ const BEFORE_KEY: [&str; 3] = ["ACCESS", "API", "PRIVATE"];
 /// The most letters of a plain word. Passwords of letters of one case may be as short; tokens are longer.
 const LONGEST_WORD: usize = 16;
 
-/// The least length of a value behind a weak word within a longer text, where more is said that is no secret.
+/// The least length of a value after a weak word within a longer text, where more is said that is no secret.
 const SHORTEST_WITHIN: usize = 8;
 
 /// How tokens of well-known services begin, and how many letters, digits, `_` and `-` follow at least.
@@ -188,7 +188,7 @@ fn has_named(text: &str) -> bool {
     words.iter().any(is_assigned) || has_option(&words)
 }
 
-/// Whether a word is a secret behind an option, such as `--api-key`.
+/// Whether a word is a secret after an option, such as `--api-key`.
 fn is_value_of(option: &str, word: &str) -> bool {
     option.starts_with('-') && !word.starts_with('-') && is_named_within(option, word)
 }

@@ -1,4 +1,4 @@
-//! One file of the cache: samples one behind the other, only ever appended to.
+//! One file of the cache: samples one after the other, only ever appended to.
 //!
 //! ```text
 //!  0  SKCACHE1

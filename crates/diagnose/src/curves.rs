@@ -359,7 +359,7 @@ impl Following {
     }
 
     /// A point with its curve's name. The n-th number that is printed without a step is that of step n. What several instances report
-    /// under one name are several curves: that of the first one has the name, the others have the instance behind it.
+    /// under one name are several curves: that of the first one has the name, the others have the instance after it.
     fn placed(
         &mut self,
         name: String,

@@ -334,7 +334,7 @@ impl Event {
         Ok(Event { event, context })
     }
 
-    /// Puts the event behind everything that is in the stream.
+    /// Puts the event after everything that is in the stream.
     ///
     /// # Safety
     /// The stream exists.

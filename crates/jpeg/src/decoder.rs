@@ -74,7 +74,7 @@ impl Decoder {
     /// Decodes the pixels of `region` at `scale`.
     ///
     /// A scaled image has `ceil(side / factor)` pixels a side; a region of it is that of all pixels which
-    /// hold any full-size pixel of `region`. What lies behind the region is not read where the file has one
+    /// hold any full-size pixel of `region`. What lies after the region is not read where the file has one
     /// scan, so that damage there goes unnoticed. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")` does
     /// it.
     ///

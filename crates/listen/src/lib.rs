@@ -221,7 +221,7 @@ impl Tls {
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// The stream behind TLS's greeting, which has 20 seconds.
+    /// The stream after TLS's greeting, which has 20 seconds.
     ///
     /// # Errors
     /// Why there is none.

@@ -442,7 +442,7 @@ impl Worker {
             self.spoiled = false;
         }
         let source = &self.shared.source;
-        // Before and behind the read's own clock, so that no wait for a core counts as one for storage.
+        // Before and after the read's own clock, so that no wait for a core counts as one for storage.
         let delayed = delay::of_this_thread();
         let (start, cpu) = (Instant::now(), ThreadTime::try_now().ok());
         let times = outcome.times.get_or_insert(Times {

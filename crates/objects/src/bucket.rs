@@ -139,7 +139,7 @@ impl Bucket {
         // Lists of these servers have encoded keys, and those of a folder and of WebDAV have paths.
         let is_encoded = matches!(place.scheme, Scheme::S3 | Scheme::Google | Scheme::Azure);
         let prefix = (!inner.prefix.as_ref().is_empty()).then_some(&inner.prefix);
-        // Outside of the runtime: a folder's list then continues behind a file whose name is refused.
+        // Outside of the runtime: a folder's list then continues after a file whose name is refused.
         let mut found = inner.store.list(prefix);
         let mut not_utf8 = Vec::new();
         let objects = block_on(async {

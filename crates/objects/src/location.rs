@@ -100,8 +100,8 @@ impl Location {
     }
 }
 
-/// Whether a URI's part behind `://` begins with a user or a password. A secret may contain slashes, and may be
-/// there without a bucket behind it. No bucket's name contains `@` or `:`; a host may have a port.
+/// Whether a URI's part after `://` begins with a user or a password. A secret may contain slashes, and may be
+/// there without a bucket after it. No bucket's name contains `@` or `:`; a host may have a port.
 fn has_user(scheme: &str, rest: &str) -> bool {
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     // The colons of an IPv6 address are in brackets.

@@ -101,7 +101,7 @@ impl Steps {
     }
 }
 
-/// Draws operations one after the other. `at` is the place of the first in the unrolled pipeline, the result the place behind
+/// Draws operations one after the other. `at` is the place of the first in the unrolled pipeline, the result the place after
 /// the last. An operation's place does not depend on what is drawn: those that are not performed keep theirs.
 fn draw_all(ops: &[Op], key: DrawKey, mut at: u32, steps: &mut Steps) -> Result<u32, ImageError> {
     for op in ops {

@@ -292,7 +292,7 @@ impl Pipeline {
                     return Err(fail("it works on floats; put ToFloat before it".into()));
                 }
                 (Op::Normalize(_) | Op::RandomErasing(_) | Op::GaussianNoise(_), true) => {}
-                // What they compose is checked behind them.
+                // What they compose is checked after them.
                 (Op::RandomApply(_) | Op::RandomChoice(_) | Op::RandomOrder(_), _) => {}
                 (_, true) => return Err(fail("it works on bytes; put it before ToFloat".into())),
                 (_, false) => {}

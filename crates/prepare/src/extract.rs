@@ -21,7 +21,7 @@ use crate::{PrepareError, output};
 
 /// Writes every sample of the prepared data set in `out` to `dir`, as the file it was made of was called:
 /// `dir/train/cat/1.jpg`. Masks are called as their images are, in a folder of their own (`dir/train-masks/cat/1.png`), and
-/// `dir/classes.toml` has their classes, so that it is a data set of pairs. A JPEG that is called `.png` or `.webp` gets `.jpg` behind its name. Damaged samples are left out and
+/// `dir/classes.toml` has their classes, so that it is a data set of pairs. A JPEG that is called `.png` or `.webp` gets `.jpg` after its name. Damaged samples are left out and
 /// returned.
 ///
 /// # Errors

@@ -151,7 +151,7 @@ pub(crate) fn originals(data: &Path) -> Result<Vec<(&'static str, Images)>, Stor
     Ok(parts)
 }
 
-/// The parts of the data set in `data`: masks behind their images.
+/// The parts of the data set in `data`: masks after their images.
 pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, PrepareError> {
     let mut parts = Vec::new();
     for ((name, of_masks), images) in NAMES.into_iter().zip(images(data)?) {

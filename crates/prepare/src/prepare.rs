@@ -201,7 +201,7 @@ fn run(
     let mut facts = BTreeMap::new();
     let mut left_out = Vec::new();
     for part in parts {
-        // Masks come behind their images.
+        // Masks come after their images.
         let with_images = if part.is_masks { &left_out[..] } else { &[] };
         let (of_part, left) = work.part(part, with_images)?;
         facts.insert(part.name.to_owned(), of_part);

@@ -20,14 +20,14 @@ pub(crate) struct Kept {
     pub shards: Vec<ShardFacts>,
     /// Samples in them.
     pub samples: usize,
-    /// The image behind the last of them.
+    /// The image after the last of them.
     pub next: usize,
     /// Images before that one which are in no shard.
     pub left_out: Vec<usize>,
 }
 
 /// Finds the finished files of a part, from the first on, and reads every byte of them. One that is not as it was written,
-/// and all behind it, are made again.
+/// and all after it, are made again.
 pub(crate) fn kept(
     part: &Part,
     out: &Path,
@@ -161,7 +161,7 @@ fn in_tar(path: &Path) -> Result<Samples, StorageError> {
     }
 }
 
-/// Finds the samples among the images from `next` on, in their order. Returns the image behind the last one and those
+/// Finds the samples among the images from `next` on, in their order. Returns the image after the last one and those
 /// between that are not among them; `None` where a sample is not found.
 fn places(part: &Part, mut next: usize, samples: &Samples) -> Option<(usize, Vec<usize>)> {
     let mut left_out = Vec::new();

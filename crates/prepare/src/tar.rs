@@ -1,4 +1,4 @@
-//! Tar files in WebDataset's convention: `KEY.jpg` and `KEY.cls`, one sample behind the other.
+//! Tar files in WebDataset's convention: `KEY.jpg` and `KEY.cls`, one sample after the other.
 //!
 //! The key is the sample's path without its extension. WebDataset ends a key at the first dot of the file's name, so
 //! dots in the name become underscores; a key that is taken already gets a number.

@@ -8,7 +8,7 @@ use safetensors::{Dtype, SafeTensors};
 use stokehold_loader::{BadImagePolicy, BatchNumbers, FilledBatch, ImageBuffer, Loader, SampleType};
 use stokehold_storage::IGNORE;
 
-/// A batch on the wire: three pieces, one behind the other. The numbers of images and masks are not copied.
+/// A batch on the wire: three pieces, one after the other. The numbers of images and masks are not copied.
 pub struct Encoded {
     /// Everything before the images.
     pub head: Vec<u8>,

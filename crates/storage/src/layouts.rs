@@ -434,7 +434,7 @@ fn tars(look: &dyn Look, names: &[String], at: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The samples of a tar file: entries one behind the other whose names are equal up to the first dot.
+/// The samples of a tar file: entries one after the other whose names are equal up to the first dot.
 struct TarContents {
     samples: usize,
     suffixes: BTreeSet<String>,
@@ -627,7 +627,7 @@ fn cells(line: &str, separator: char) -> Vec<String> {
 /// Files of other programs.
 fn files(names: &[String], at: &Path, root: &Path) -> Option<String> {
     let is_of = |name: &str, endings: &[&str]| {
-        // TensorFlow numbers its files behind the suffix: train.tfrecord-00000-of-00010.
+        // TensorFlow numbers its files after the suffix: train.tfrecord-00000-of-00010.
         let name = name
             .split_once(".tfrecord-")
             .map_or(name.to_owned(), |(stem, _)| format!("{stem}.tfrecord"));

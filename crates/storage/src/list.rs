@@ -10,7 +10,7 @@ use crate::{SampleBytes, Source, StorageError};
 /// A list of image files and their classes, in the order in which they were added. A path with a scheme, such as
 /// `s3://bucket/a.jpg`, is an object in a bucket.
 ///
-/// All paths lie one behind the other in one piece of memory, so a sample costs its path and 12 bytes: ten million paths
+/// All paths lie one after the other in one piece of memory, so a sample costs its path and 12 bytes: ten million paths
 /// of 50 bytes are 620 MB.
 ///
 /// ```

@@ -1,7 +1,7 @@
 //! Prepared shards: many samples in one file, each with its checksums.
 //!
 //! A folder of a million files costs an open, a stat and a seek for each of them. A *shard* holds some hundred megabytes of
-//! samples one behind the other:
+//! samples one after the other:
 //!
 //! ```text
 //! ┌────────┬────────┬──────────────┬──────────────┬─ ─ ─┬────────────────────────────────┬────────┐
@@ -17,7 +17,7 @@
 //! opened, and go to the decoder with every sample ([`SampleBytes::tables`](crate::SampleBytes::tables)).
 //!
 //! Head, file, index, tables, header and footer each have a CRC-32. A wrong file costs its sample. Where the index is wrong or
-//! cut off, the records are looked for one behind the other ([`Shard::open`]), because every head repeats what the index
+//! cut off, the records are looked for one after the other ([`Shard::open`]), because every head repeats what the index
 //! says of it; only those that are damaged themselves are lost.
 //!
 //! Bytes come from anything that reads by [`Ranges`]: a file, memory, later an object store. Readers share a shard

@@ -41,7 +41,7 @@ pub struct Shown {
 pub struct Part {
     /// Its first byte in the file.
     pub from: u64,
-    /// The first byte behind its last whole line.
+    /// The first byte after its last whole line.
     pub to: u64,
     /// The file's length.
     pub length: u64,

@@ -87,7 +87,7 @@ pub struct About {
     there: bool,
 }
 
-/// A name for keys of a folder, given without links: its own, and a number behind it if another folder has that.
+/// A name for keys of a folder, given without links: its own, and a number after it if another folder has that.
 pub fn named(folder: &Path, taken: Vec<&str>) -> String {
     let own = folder.file_name().and_then(|name| name.to_str());
     let own = own

@@ -319,7 +319,7 @@ fn place_of(text: &str, line: usize) -> (Option<String>, Option<String>) {
     (Some(String::new()), key)
 }
 
-/// `[spot]` and `[[metrics]]`, with a comment behind it or not.
+/// `[spot]` and `[[metrics]]`, with a comment after it or not.
 fn section_of(line: &str) -> Option<&str> {
     let inner = line.strip_prefix('[')?;
     let inner = inner.strip_prefix('[').unwrap_or(inner);

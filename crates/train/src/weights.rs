@@ -17,7 +17,7 @@ use crate::model::LAST_LAYERS;
 /// What [`load_weights`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loaded {
-    /// The number of classes of the file's last layer, if the model kept its own random layers behind the backbone or its
+    /// The number of classes of the file's last layer, if the model kept its own random layers after the backbone or its
     /// own random last layer: the number differs, or a segmenter's backbone got the weights of a classifier.
     pub replaced_head: Option<usize>,
 }

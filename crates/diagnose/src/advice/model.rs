@@ -438,7 +438,7 @@ impl Setting {
         }
     }
 
-    /// Seconds in every epoch behind the last step, in which the script ends its workers.
+    /// Seconds in every epoch after the last step, in which the script ends its workers.
     pub fn ends(&self) -> f64 {
         let more = self.workers as f64 - self.end_of as f64;
         match self.workers {

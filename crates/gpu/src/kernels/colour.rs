@@ -19,7 +19,7 @@ pub(crate) const COUNTING: u32 = 64;
 /// Words of an image's histograms: three channels of 256 levels for each part, and three tables.
 pub(crate) const COUNTS: u32 = 768 * (COUNTING + 1);
 
-/// Where the saturations are in [`colours`], behind the hues.
+/// Where the saturations are in [`colours`], after the hues.
 const SATURATION: i32 = 6 << 16;
 
 /// Where [`stretched_below`] is in them.
@@ -260,7 +260,7 @@ pub(crate) fn count(words: &[u32], pixels: &mut [u32], records: u32) {
 }
 
 /// Makes the table of a channel from its counts; a unit for each channel of each of `images` images. Records are those of [`count`],
-/// whose last word is 0 for stretching and 1 for equalising. `hues` has the bits of `stretched_below` behind its other tables.
+/// whose last word is 0 for stretching and 1 for equalising. `hues` has the bits of `stretched_below` after its other tables.
 #[cube(launch)]
 pub(crate) fn tables(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, images: u32) {
     if ABSOLUTE_POS_X < 3u32 * images {

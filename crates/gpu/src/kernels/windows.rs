@@ -161,7 +161,7 @@ fn weight_of(support: i32, distance: i32, i: u32) -> i32 {
     max(support - max(distance, 0 - distance), 0)
 }
 
-/// Adds to the weight of a sample of a window. A sample behind the window is left out, because its place belongs to the next
+/// Adds to the weight of a sample of a window. A sample after the window is left out, because its place belongs to the next
 /// position; the host writes no record with one.
 #[cube]
 fn add(pixels: &mut [u32], weights: u32, taps: u32, sample: i32, weight: i32) {

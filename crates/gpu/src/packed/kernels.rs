@@ -36,7 +36,7 @@ const EXTRAS: u32 = 4;
 /// A first coefficient that 8-bit samples cannot give.
 const FIRST: u32 = 8;
 
-// Tables in words: for each class, coefficient and type the sixteen bins of a distribution of tokens; behind them for each class
+// Tables in words: for each class, coefficient and type the sixteen bins of a distribution of tokens; after them for each class
 // the eight distributions of types. A bin: in four bits each how many slots are those of its own symbol, and the symbol of the
 // others; in a byte each the offset of those others, the share of its own symbol, and theirs. A bin that is wholly its own
 // symbol's has none of its own, and itself as the other one.
@@ -533,7 +533,7 @@ fn bits_at(words: &[u32], begin: u32, bit: u32) -> u32 {
     (word(words, at / 4) >> shift) | ((word(words, at / 4 + 1) << 1) << (31 - shift))
 }
 
-/// Raw byte `index`: of the group's own, which begin at `raw`, or behind them of the last states. All lanes ask at once.
+/// Raw byte `index`: of the group's own, which begin at `raw`, or after them of the last states. All lanes ask at once.
 #[cube]
 fn raw_byte(
     words: &[u32],

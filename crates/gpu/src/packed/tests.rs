@@ -244,7 +244,7 @@ proptest! {
     }
 }
 
-/// Every byte behind the segments of a small image, changed in one of three ways.
+/// Every byte after the segments of a small image, changed in one of three ways.
 #[test]
 fn every_damaged_byte_gives_the_verdict_of_the_cpu() {
     let Some(gpu) = gpu() else { return };

@@ -70,7 +70,7 @@ fn next_states(share: __m256i, high: __m256i, place: __m256i) -> [__m256i; 2] {
     ]
 }
 
-/// The symbols of 32 lanes with states of these lower and upper bytes, and the bytes of the states behind them. The first sixteen
+/// The symbols of 32 lanes with states of these lower and upper bytes, and the bytes of the states after them. The first sixteen
 /// lanes use the first table.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -164,7 +164,7 @@ pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut F
         let before = _mm256_sub_epi8(sum, count);
         let ends = _mm256_srli_epi64::<56>(sum);
         let (ends_low, ends_high) = (_mm256_castsi256_si128(ends), _mm256_extracti128_si256::<1>(ends));
-        // Where the bits of each eight lanes begin behind the byte that the first one is in: at most 7 + 3 * 64.
+        // Where the bits of each eight lanes begin after the byte that the first one is in: at most 7 + 3 * 64.
         let first_bit = bit & 7;
         let second = first_bit + _mm_cvtsi128_si64(ends_low) as usize;
         let third = second + _mm_extract_epi64::<1>(ends_low) as usize;

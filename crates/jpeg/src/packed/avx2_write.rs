@@ -195,7 +195,7 @@ static PLACES: Aligned<[[[u8; 32]; 2]; 2]> = Aligned({
     all
 });
 
-/// Of all of a block's bytes `16 * k + token`, and the same of a zero behind the last.
+/// Of all of a block's bytes `16 * k + token`, and the same of a zero after the last.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn entries_of(row: &Row) -> [u16; 72] {
@@ -292,7 +292,7 @@ impl Rows {
             let mut sum = load_costs(costs);
             for _ in 0..count {
                 for _ in 0..UNROLLED {
-                    // Where none is left, it is the one behind the last, which costs nothing.
+                    // Where none is left, it is the one after the last, which costs nothing.
                     let k = left.trailing_zeros() as usize;
                     left &= left.wrapping_sub(1);
                     sum = _mm256_add_epi16(sum, load_costs(&more[usize::from(entries[k])]));
@@ -375,7 +375,7 @@ pub(super) fn raw_bits<'o>(
                 let cut =
                     _mm256_cmpeq_epi8(_mm256_max_epu8(magnitude, _mm256_set1_epi8(CUT as i8)), magnitude);
                 let odd = _mm256_movemask_epi8(_mm256_or_si256(missing, cut)) as u32;
-                // Lanes behind the row's end have no tokens.
+                // Lanes after the row's end have no tokens.
                 let odd = _bzhi_u32(odd, (sorted.alive[k] - begin).min(LANES) as u32);
                 if odd != 0 {
                     let (mut tokens, mut fields) = ([0; LANES], [0; LANES]);
@@ -509,7 +509,7 @@ fn step<const ALL: bool>(codings: [&Coding; 2], active: usize, symbols: &[u8; LA
     let eighth = 0x0808_0808_0808_0808;
     let control = _mm256_set_epi64x(control(24) | eighth, control(16), control(8) | eighth, control(0));
     let bytes = quarters(_mm256_shuffle_epi8(low, control));
-    // Eight bytes end where those of the lanes behind them begin; they overwrite what is not one of those' bytes.
+    // Eight bytes end where those of the lanes after them begin; they overwrite what is not one of those' bytes.
     let behind = |shift: u32| (mask as u64 >> shift).count_ones() as usize;
     let window: &mut [u8; 40] = coder.out[..coder.at]
         .last_chunk_mut()

@@ -7,7 +7,7 @@ use super::tokens::{BITS, CAPS, ESCAPE, SYMBOLS};
 pub(super) const UNIT: f32 = 32.0;
 /// What reading one more token is taken to cost, in bits: a type that goes less far is read sooner.
 const TOKEN_TIME: f32 = 0.1;
-/// Places in a block, and one behind them.
+/// Places in a block, and one after them.
 const PLACES: usize = 65;
 
 /// A number for each type.
@@ -21,7 +21,7 @@ pub(super) struct TypeCosts {
     /// A block of zeros.
     pub base: OfTypes,
     /// By place and token: how much more that token costs there than a zero, wrapped. Types that do not go as far
-    /// cost nothing here; [`BARRED`] excludes them. Nothing costs anything at the place behind the last.
+    /// cost nothing here; [`BARRED`] excludes them. Nothing costs anything at the place after the last.
     pub more: Box<[[OfTypes; SYMBOLS]; PLACES]>,
 }
 

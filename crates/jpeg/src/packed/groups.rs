@@ -54,7 +54,7 @@ pub struct PackedComponent {
     pub most: i16,
 }
 
-/// Where a group's parts are, and which blocks it holds. The parts lie one behind the other.
+/// Where a group's parts are, and which blocks it holds. The parts lie one after the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PackedGroup {
     /// The first byte of the states, counted from the image's first byte.

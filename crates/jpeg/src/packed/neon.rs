@@ -61,7 +61,7 @@ fn masks([a, b]: [uint8x16_t; 2], [c, d]: [uint8x16_t; 2]) -> u64 {
     vgetq_lane_u64::<0>(vreinterpretq_u64_u8(eights))
 }
 
-/// The symbols of sixteen lanes with states of these lower and upper bytes, and the bytes of the states behind them.
+/// The symbols of sixteen lanes with states of these lower and upper bytes, and the bytes of the states after them.
 #[inline]
 #[target_feature(enable = "neon")]
 fn decode(table: &Table, low: uint8x16_t, high: uint8x16_t) -> (uint8x16_t, uint8x16_t, uint8x16_t) {
@@ -133,7 +133,7 @@ fn spread(window: &[u8; 40], mask: u32, first: u32) -> uint8x8_t {
     unsafe { vtbl1_u8(vld1_u8(next.as_ptr()), vld1_u8(order.as_ptr())) }
 }
 
-/// Lower and upper bytes behind a step, where some lanes take a byte.
+/// Lower and upper bytes after a step, where some lanes take a byte.
 #[inline]
 #[target_feature(enable = "neon")]
 fn take(takes: uint8x16_t, fresh: uint8x16_t, low: uint8x16_t, high: uint8x16_t) -> [uint8x16_t; 2] {
@@ -155,7 +155,7 @@ pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut F
     for (first, (tokens, values)) in (0..).step_by(LANES).zip(chunks) {
         let [tokens0, tokens1] = load2(tokens);
         let near: &[u8; 48] = raw.get(bit / 8..)?.first_chunk()?;
-        // The bits behind the byte that the first one is in: at most 7 + 4 * 64.
+        // The bits after the byte that the first one is in: at most 7 + 4 * 64.
         let begin = bit & 7;
         let (fields0, between) = sixteen_fields(near, begin, vqtbl1q_u8(bits_of, tokens0));
         let (fields1, end) = sixteen_fields(near, between, vqtbl1q_u8(bits_of, tokens1));
@@ -240,7 +240,7 @@ pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut
     static ZEROS: [u8; 16] = [0; 16];
     for (i, places) in places.chunks(16).enumerate() {
         let begin = 16 * i;
-        // Types are sorted: none behind the first one goes farther.
+        // Types are sorted: none after the first one goes farther.
         let cap = cap(sorted.kinds[begin]);
         // Once for all quarters: as often as that, finding places would take longer than all else.
         let mut to = [std::ptr::null_mut::<i16>(); 16];

@@ -13,7 +13,7 @@ use crate::block::ZIGZAG;
 use crate::kernels::Isa;
 use std::ops::Range;
 
-/// Bytes that kernels may touch behind what they were asked for.
+/// Bytes that kernels may touch after what they were asked for.
 pub(super) const SLACK: usize = 64;
 
 /// The blocks of one component in a group.
@@ -40,7 +40,7 @@ pub(super) struct Large {
 /// Reads groups; keeps its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct GroupReader {
-    /// The coder's bytes and the raw ones, with room behind them.
+    /// The coder's bytes and the raw ones, with room after them.
     coded: Vec<u8>,
     raw: Vec<u8>,
     /// The types of a class's blocks in their order, then the tokens of all.
@@ -152,7 +152,7 @@ impl GroupReader {
         self.classes[CLASSES - 1].row_end(k)
     }
 
-    /// Puts raw bytes and those in the coder's last states where they are read, with room behind them. Coding began with
+    /// Puts raw bytes and those in the coder's last states where they are read, with room after them. Coding began with
     /// the latter.
     fn hold_raw(&mut self, raw: &[u8], states: &[States]) {
         self.raw.clear();
@@ -440,7 +440,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
+    /// Finds the parts. `room` is for the coder's bytes where too few bytes are after them.
     fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
         let places = Places::parse(bytes)?;
         let vectors = places.vectors;
@@ -451,7 +451,7 @@ impl<'a> Group<'a> {
         for (states, bytes) in states.iter_mut().zip(initial.as_chunks::<LANES>().0.chunks(2)) {
             (states.low, states.high) = (bytes[0], bytes[1]);
         }
-        // What lies behind the coder's bytes serves as well as zeros, if there is enough of it.
+        // What lies after the coder's bytes serves as well as zeros, if there is enough of it.
         let bytes = match rest.len() >= coded.len() + SLACK {
             true => rest,
             false => {
@@ -561,7 +561,7 @@ impl Coder<'_> {
         step & (self.vectors - 1) & (VECTORS - 1)
     }
 
-    /// What must be so behind the last step.
+    /// What must be so after the last step.
     fn require_end(&self) -> Result<(), Fault> {
         if self.at != self.length {
             return Err(OVER);

@@ -75,7 +75,7 @@ impl Sorted {
             }
             *end = usize::from(begin);
         }
-        // No type behind another one goes farther.
+        // No type after another one goes farther.
         let mut kind = SYMBOLS - 1;
         for k in 0..64 {
             while kind > 0 && cap(kind as u8) < k {

@@ -156,7 +156,7 @@ pub(super) struct Blocks {
     pub sorted: Sorted,
 }
 
-/// Of blocks, one behind the other: tokens that are not 0.
+/// Of blocks, one after the other: tokens that are not 0.
 #[derive(Default)]
 struct Lists {
     /// Each as `16 * k + token`.

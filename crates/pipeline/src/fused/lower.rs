@@ -67,7 +67,7 @@ impl DevicePlan {
         })
     }
 
-    /// Whether the image is so large that a decoder's buffers are better given back behind it than kept.
+    /// Whether the image is so large that a decoder's buffers are better given back after it than kept.
     pub fn is_outlier(&self) -> bool {
         is_outlier(&self.options_steps, self.info.width, self.info.height)
     }
@@ -318,7 +318,7 @@ fn pixel_sides(source: &Rgbx<'_>) -> Sides {
     [(side(source.x, source.width), side(source.y, source.height)); 3]
 }
 
-/// The source of a stage behind another one.
+/// The source of a stage after another one.
 fn after(width: u32, height: u32) -> (Rgbx<'static>, Sides) {
     let held = Rgbx::whole(&[], width, height);
     (held, pixel_sides(&held))

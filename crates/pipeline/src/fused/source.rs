@@ -2,7 +2,7 @@
 
 use stokehold_jpeg::{ColorModel, Pixels, Planes as JpegPlanes, Region, Scale};
 
-/// Bytes behind a plane's last sample that kernels may read; they mean nothing.
+/// Bytes after a plane's last sample that kernels may read; they mean nothing.
 const SLACK: usize = 64;
 
 /// The decoded region of an image.

@@ -217,7 +217,7 @@ impl<'a> Events<'a> {
         }
         let event = match self.element::<Event<'a>>() {
             Ok(event) => Ok(event),
-            // A complete element that is not an event: its end is known, so continue behind it.
+            // A complete element that is not an event: its end is known, so continue after it.
             Err(error) if error.is_data() => {
                 self.element::<IgnoredAny>().map_err(end)?;
                 Err(error.to_string())

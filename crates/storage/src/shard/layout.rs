@@ -238,7 +238,7 @@ impl Head {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Index {
     pub entries: Vec<Entry>,
-    /// All names, one behind the other.
+    /// All names, one after the other.
     pub names: Vec<u8>,
     pub classes: Vec<String>,
 }
@@ -268,7 +268,7 @@ impl Index {
         bytes
     }
 
-    /// Reads the index that begins at byte `at` of the shard, behind all records.
+    /// Reads the index that begins at byte `at` of the shard, after all records.
     pub fn parse(bytes: &[u8], samples: u32, at: u64) -> Result<Self, Damage> {
         let wrong = |byte: usize, reason: &str| Damage::at(at + byte as u64, reason);
         let entries_len = samples as usize * ENTRY;

@@ -25,7 +25,7 @@ pub struct Manifest {
     /// The names of the classes; a class's number is its position. One with an empty name for images without classes.
     pub classes: Vec<String>,
     /// What the classes of pixels are, where the images have masks. Every part has another one then, with
-    /// [`Manifest::MASKS`] behind its name, whose samples are the masks of its samples, in their order.
+    /// [`Manifest::MASKS`] after its name, whose samples are the masks of its samples, in their order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pixels: Option<PixelClasses>,
     /// The parts of the data set: `train`, and `val` where there is one, and those of masks.

@@ -9,7 +9,7 @@ use super::ranges::Ranges;
 const STRIDE: usize = 1 << 16;
 
 /// Rebuilds the index of a shard of `size` bytes and `samples` samples from the heads of its records, the first of which
-/// begins at `first` or behind it.
+/// begins at `first` or after it.
 ///
 /// A good head gives the position of the next one; after damage, the search goes byte by byte. Samples whose
 /// record is not found, or is cut off, get an entry of length 0.

@@ -104,7 +104,7 @@ impl Network {
         }
     }
 
-    /// Fixes everything but the layers behind the backbone, as [`ResNet::freeze_backbone`].
+    /// Fixes everything but the layers after the backbone, as [`ResNet::freeze_backbone`].
     pub fn freeze_backbone(self) -> Self {
         match self {
             Self::Classifier(resnet) => Self::Classifier(resnet.freeze_backbone()),

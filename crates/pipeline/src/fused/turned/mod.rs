@@ -39,7 +39,7 @@ pub(super) struct Buffers {
     isa: Isa,
     x: Phases,
     y: Phases,
-    /// For each row of a window, padded to whole groups of four, how many bytes it lies behind the first.
+    /// For each row of a window, padded to whole groups of four, how many bytes it lies after the first.
     rows: Vec<usize>,
     /// A copy of a source that ends where its last pixel does.
     copy: Vec<u8>,

@@ -345,7 +345,7 @@ impl Columns {
             });
             starts.push(start as u32);
         });
-        // What lies behind the last position weighs nothing.
+        // What lies after the last position weighs nothing.
         let last = self.starts.last().copied().unwrap_or(0);
         self.starts.resize(padded, last);
         let furthest = self.starts.iter().max().copied().unwrap_or(0) as usize;

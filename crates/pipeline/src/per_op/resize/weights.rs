@@ -103,7 +103,7 @@ impl Weights {
         at * pairs..(at + 1) * pairs
     }
 
-    /// The samples that any place takes: first, and behind the last.
+    /// The samples that any place takes: first, and after the last.
     pub fn span(&self) -> (u32, u32) {
         let ends = self
             .starts

@@ -73,7 +73,7 @@ pub(super) fn sum_columns(source: &[u8], columns: &Columns, out: &mut [i16]) {
                 block(tables, out, |half, group| {
                     // SAFETY: eight starts of 32 bits are 256 bits.
                     let starts = unsafe { _mm256_loadu_si256(starts.as_ptr().add(8 * half).cast()) };
-                    // SAFETY: a start and the window behind it, whole groups of four, end within `columns.reach`,
+                    // SAFETY: a start and the window after it, whole groups of four, end within `columns.reach`,
                     // which `source` has.
                     unsafe { _mm256_i32gather_epi32::<1>(source.as_ptr().add(4 * group).cast(), starts) }
                 });
