@@ -1,6 +1,6 @@
 //! Reads regular files only.
 //!
-//! Whoever opens a FIFO to read it waits for a writer, perhaps for ever, and a device may never end. In a
+//! A program that opens a FIFO to read it waits for a writer, perhaps for ever, and a device may never end. In a
 //! folder that another program or another person filled, either can have the name of an expected file.
 
 use std::fs::{self, File, FileType};

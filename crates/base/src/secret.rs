@@ -71,7 +71,7 @@ const BEFORE: [&str; 9] = [
     "?sig=",
     "&sig=",
     "accountkey=",
-    // Whoever has the address may write.
+    // Anyone with the address may write.
     "hooks.slack.com/services/",
 ];
 

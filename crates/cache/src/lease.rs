@@ -3,7 +3,7 @@
 //! ```text
 //!  its writer           an exclusive lock on the file, and a shared one when it is complete
 //!  its readers          a shared lock, from the first read on; while it grows none, for the writer has it
-//!  who may remove it    whoever gets the exclusive lock: no one uses it
+//!  who may remove it    the process with the exclusive lock: no one uses it
 //! ```
 //!
 //! The system gives locks back when a process ends in whatever way. So a segment without an end whose exclusive lock no one holds has

@@ -21,7 +21,7 @@ use crate::lease;
 use crate::segment::{self, Key, Place, Scanned};
 use crate::writer::Writer;
 
-/// How large a segment gets, unless a 256th of the limit is more or an eighth of it is less. Each takes an open file of whoever reads it.
+/// How large a segment gets, unless a 256th of the limit is more or an eighth of it is less. Each takes an open file of every reader.
 const SEGMENT: u64 = 256 << 20;
 /// After how long a store that found no room looks again: others may have made some.
 const RETRY: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) struct Store {
     known: RwLock<Known>,
     looked: Mutex<Instant>,
     writing: Mutex<Option<Writing>>,
-    /// The number of the segment that this process adds to, or [`NONE`]: known without waiting for whoever writes.
+    /// The number of the segment that this process adds to, or [`NONE`]: known without waiting for the writer.
     own: AtomicU32,
     /// Why adding is paused; none while it continues.
     stopped: Mutex<Option<Stopped>>,

@@ -80,7 +80,7 @@ impl Writer {
         Ok((place, bytes.len() as u64))
     }
 
-    /// Ends it with its index. One that could not be ended is ended by whoever looks for room.
+    /// Ends it with its index. One that could not be ended is ended by the next process that looks for room.
     pub fn finish(self) -> io::Result<()> {
         let end = segment::end(&self.places, self.at);
         let written = self.file.write_all_at(&end, self.at);

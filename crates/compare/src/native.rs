@@ -32,7 +32,7 @@ fn unreadable(error: serde_json::Error) -> CompareError {
 /// # Errors
 /// The spec cannot be read, or the work fails.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareError> {
-    // Whoever asked may be killed while this process is stopped.
+    // The asking process may be killed while this process is stopped.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     let mut lines = input.lines();

@@ -66,7 +66,7 @@ pub fn check_pythons(plan: &Plan, stop: &AtomicBool) -> Result<(), CompareError>
     for (python, trials) in &trials {
         match lacks(python, trials, torch, stop) {
             Ok(None) => {}
-            // Whoever calls sees the flag, too.
+            // The caller sees the flag, too.
             Err(Ended::Stopped) => return Ok(()),
             Ok(Some(lacks)) => problems.push(format!("{} lacks {lacks}", python.display())),
             Err(Ended::Failed(failure)) => {

@@ -10,7 +10,7 @@
 //! A batch is complete when a loader hands it over, so the consumer's stream has nothing to wait for. Only the
 //! way back needs care: a consumer queues its work and lets go of the batch while the device has not done that
 //! work yet, and CubeCL would give the memory to the next batch at once. So the memory leaves with an event in
-//! the consumer's stream, and stays reserved until that has come. Nothing waits for it: whoever lends or lets
+//! the consumer's stream, and stays reserved until that has come. Nothing waits for it: a caller that lends or lets
 //! go next looks whether it has. Where the consumer's stream is not known, letting go waits for all work on the
 //! device instead. If neither can be done, nothing tells when the consumer is done; then the memory stays reserved
 //! for good, because a batch that is overwritten while it is read would be a silent error. A warning says so.
@@ -188,7 +188,7 @@ impl Drop for LentMemory {
         }
         match done {
             Done::Event(event, stream) => {
-                // SAFETY: whoever lent the memory promised that the stream exists until now.
+                // SAFETY: the lender of the memory promised that the stream exists until now.
                 match unsafe { event.record_now(stream) } {
                     Ok(()) => leaving().push((event, reserved)),
                     Err(error) => keep(reserved, error),

@@ -1,4 +1,4 @@
-//! Unpacks `model.tar.gz` of a job. Whoever could write it decides what is in it, so nothing in it is trusted: no entry leaves
+//! Unpacks `model.tar.gz` of a job. Its writer decides what is in it, so nothing in it is trusted: no entry leaves
 //! the folder, by its name or through a link, and it fills neither the memory nor the disk.
 
 use std::cell::Cell;

@@ -175,7 +175,7 @@ impl Store {
     }
 
     /// Starts a process that runs a job in the background, and returns once it holds the job. It survives this process and its
-    /// terminal. `program` is the command line, whose `job runner` it becomes; whoever calls may wait for it to end.
+    /// terminal. `program` is the command line, whose `job runner` it becomes; the caller may wait for it to end.
     ///
     /// # Errors
     /// There is no such job; [`JobError::Runner`] if the process does not get hold of the job, or not in two minutes. A job that was

@@ -32,7 +32,7 @@ impl Gate {
         self.take.capacity().unwrap_or(usize::MAX)
     }
 
-    /// Waits for a turn. It comes: whoever has one computes one image and then gives it back.
+    /// Waits for a turn. It comes: a worker with one computes one image and then gives it back.
     pub fn enter(&self) -> Turn<'_> {
         // Both ends are here, so this does not fail.
         let _ = self.take.recv();

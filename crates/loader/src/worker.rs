@@ -311,7 +311,7 @@ impl Worker {
                 return ControlFlow::Break(());
             }
             self.fill(flight, &mut slot);
-            // Whoever finishes the last place knows that all are claimed.
+            // The worker that finishes the last place knows that all are claimed.
             if let Some((images, outcomes)) = slot.finish() {
                 let outcome = no_panic(|| flight.assemble(images, outcomes, self.number, &self.shared));
                 return ControlFlow::Continue(Some(outcome));
@@ -325,7 +325,7 @@ impl Worker {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Goes on with images of another epoch.
+    /// Continues with images of another epoch.
     pub(crate) fn turn_to(&mut self, epoch: u64) {
         self.epoch = epoch;
     }

@@ -425,7 +425,7 @@ fn check_machines(machines: &ResourceConfig) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Finds a hyperparameter that looks like a secret: whoever may describe a job sees it.
+/// Finds a hyperparameter that looks like a secret: anyone who may describe a job sees it.
 fn check_hyperparameters(encoded: &BTreeMap<String, String>) -> Result<(), RequestError> {
     match encoded.iter().find(|(name, text)| is_secret_text(name, text)) {
         Some((name, _)) => Err(RequestError {

@@ -1433,7 +1433,7 @@ def patch_pillow(module):
         from stokehold import pillow
 
         setting = os.environ.get("STOKEHOLD_PILLOW", "")
-        # Whoever asks for more comparisons gets them.
+        # A script that asks for more comparisons gets them.
         every = None if setting.startswith("check") else COMPARED
         why_not = None if pillow.install(every, hook.settings.get("told")) else f"STOKEHOLD_PILLOW={setting}"
         if why_not is not None and setting != "off":
@@ -1528,7 +1528,7 @@ class Loading(importlib.abc.Loader):
 
     def exec_module(self, module):
         self._loader.exec_module(module)
-        # Whoever asks the module for its loader gets the real one.
+        # A caller that asks the module for its loader gets the real one.
         module.__loader__ = module.__spec__.loader = self._loader
         if hook is None or hook.off:
             return
@@ -1554,7 +1554,7 @@ def mark_start():
         try:
             os.close(os.open(os.path.join(folder, STARTED), os.O_CREAT | os.O_WRONLY, 0o644))
         except OSError:
-            # Whoever writes there says so.
+            # The writing of counters says so.
             pass
 
 

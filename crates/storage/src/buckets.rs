@@ -1,4 +1,4 @@
-//! What storage asks of buckets. Whoever implements it tells [`open_buckets_with`] once, so this crate has no HTTP client, no TLS and
+//! What storage asks of buckets. The crate that implements it tells [`open_buckets_with`] once, so this crate has no HTTP client, no TLS and
 //! no C code; `stokehold_objects::register` does.
 
 use std::fmt;
@@ -45,7 +45,7 @@ impl Object {
 
 /// What is below a place.
 ///
-/// A key is any text, and a file is not: whoever reads objects as files takes [`objects`](Self::objects).
+/// A key is any text, and a file is not: a caller that reads objects as files takes [`objects`](Self::objects).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The objects that can be files, sorted by the bytes of their keys. None lies below another.

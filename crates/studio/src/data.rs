@@ -150,7 +150,7 @@ impl Data {
         })
     }
 
-    /// A turn to decode. It is for the work itself, which continues when whoever asked is gone.
+    /// A turn to decode. It is for the work itself, which continues when the asking browser is gone.
     ///
     /// # Errors
     /// Never, as long as the studio runs.

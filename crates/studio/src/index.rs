@@ -2,7 +2,7 @@
 //!
 //! One thread goes through the folders. It reads a thing again if the sizes or times of its files have changed, or if it was running.
 //! It rests between two rounds for twenty times as long as the last one took, two to fifteen seconds, and sleeps while no one looks.
-//! A snapshot of the rows never changes; whoever has it is not disturbed by the next round.
+//! A snapshot of the rows never changes; a reader is not disturbed by the next round.
 
 use std::collections::HashMap;
 use std::fs;

@@ -62,8 +62,8 @@
 //! - Files are read below the given folders only, after symbolic links are resolved. A name in a request is one folder's name. Of a
 //!   run's files only checkpoints, models, results and records can be fetched, by the name of what was opened and not of a link.
 //! - With a certificate it speaks TLS, and the cookie is `Secure`.
-//! - A job names the program that it runs, so whoever has the token may run any. In a read-only studio there are no actions,
-//!   whoever asks.
+//! - A job names the program that it runs, so anyone with the token may run any. In a read-only studio there are no actions,
+//!   for any client.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(good, notes(&["baseline", "best"], "two\nlines <b>"));
         assert!(good.replace(None, dir.path()).unwrap());
         assert_eq!(Notes::of(dir.path()), good);
-        // Whoever has not seen them does not replace them.
+        // A writer that has not seen them does not replace them.
         assert!(
             !Notes::default()
                 .replace(Some(&Notes::default()), dir.path())

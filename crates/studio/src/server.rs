@@ -156,7 +156,7 @@ impl Studio {
         self.address
     }
 
-    /// The link that opens it. It has the token: whoever has it gets in.
+    /// The link that opens it. It has the token: anyone with it gets in.
     pub fn link(&self) -> String {
         // An address of all networks is none that a browser can open.
         let port = self.address.port();
@@ -256,7 +256,7 @@ fn plain(status: StatusCode, reason: &'static str) -> Response {
     *answer.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(CONTENT_TYPE, text);
-    // Whoever may not ask keeps no connection.
+    // A client that may not ask keeps no connection.
     answer
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));

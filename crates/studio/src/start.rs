@@ -8,7 +8,7 @@
 //!  values of the form ───────┘    secrets of the past job ┘
 //! ```
 //!
-//! It is what `stokehold job run --detach` does, by the same functions. A job file names the program to run. So whoever may start
+//! It is what `stokehold job run --detach` does, by the same functions. A job file names the program to run. So anyone who may start
 //! jobs here may run programs as the studio's user, and a read-only studio answers none of these requests.
 
 use std::path::{Path, PathBuf};

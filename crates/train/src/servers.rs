@@ -1,4 +1,4 @@
-//! Servers that make the training batches. Whoever speaks to them tells [`connect_servers_with`] once, so this crate has no TLS.
+//! Servers that make the training batches. The crate that speaks to them tells [`connect_servers_with`] once, so this crate has no TLS.
 
 use std::sync::{Arc, OnceLock};
 

@@ -351,7 +351,7 @@ impl Adding {
                 names
             }
             Place::Remote(uri) => {
-                // As for images, whoever registered buckets is told what is left out.
+                // As for images, the caller that registered buckets hears what is left out.
                 let listed = stokehold_storage::Place::list(&Bucket::open(uri)?)?;
                 listed.objects.into_iter().map(|object| object.key).collect()
             }

@@ -33,7 +33,7 @@
 //! dies, on network file systems too that support locks, so another worker takes the part. Where a file system lets two
 //! workers have a part, both write the same bytes, and one result stays.
 //!
-//! A part's batches begin with the part, so the same images are always computed together, whoever computes them and
+//! A part's batches begin with the part, so the same images are always computed together, whichever worker computes them and
 //! however often a transform was killed. So a resumed transform ends with the bytes of an uninterrupted one on the same
 //! machine.
 //!

@@ -1210,7 +1210,7 @@ def _make_all() -> None:
         try:
             getattr(image, _PIXELS)
         except Exception:
-            # A damaged file: whoever uses the image is told.
+            # A damaged file: the user of the image gets the exception.
             pass
 
 

@@ -4,7 +4,7 @@
 ///
 /// Workers are started one after the other, and get ready. Each then makes whole batches in turns: it waits and computes for piece
 /// after piece of a batch. With `k` batches ahead, a worker is asked for its next batch when the trainer takes the one `k` rounds
-/// earlier. The trainer takes batches in their order; a step computes, and then waits for its device. Whoever computes gets the same
+/// earlier. The trainer takes batches in their order; a step computes, and then waits for its device. All that compute get the same
 /// share of the cores, at most one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {

@@ -1,7 +1,7 @@
 //! `model.tar.gz` and `output.tar.gz`.
 //!
 //! A link that stays in its folder is packed as a link. One that leads out is packed as the file or the folder that it
-//! leads to: whoever unpacks the archive has no other.
+//! leads to: a user who unpacks the archive has no other.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -160,7 +160,7 @@ impl Shard {
         ))
     }
 
-    /// Uses the tables of another shard of the same part in place of damaged ones. Mostly they are the same; whoever decodes compares
+    /// Uses the tables of another shard of the same part in place of damaged ones. Mostly they are the same; the decoder compares
     /// their number with the one that every image names.
     pub(super) fn borrow_tables(&mut self, of: &Self) {
         if self.tables_damage.is_some() {

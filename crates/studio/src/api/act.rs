@@ -113,7 +113,7 @@ pub async fn resume(
 #[derive(Debug, Deserialize)]
 pub struct ToNote {
     key: String,
-    /// What whoever wrote them saw before.
+    /// What their writer saw before.
     was: Option<Notes>,
     #[serde(flatten)]
     notes: Notes,
@@ -167,7 +167,7 @@ pub async fn stop_trial(
                 "trial {trial} is no job of this folder: stop it where it runs"
             )));
         }
-        // Whoever runs the study sees that its job was stopped, and counts the trial as stopped early.
+        // The process that runs the study sees that its job was stopped, and counts the trial as stopped early.
         let store = jobs(&found.folder).map_err(|error| Refusal::failed(&error))?;
         let record = store
             .stop(&job_name(trial))
