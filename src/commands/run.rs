@@ -116,7 +116,7 @@ fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// So many images are compared with Pillow's before their times are those of all.
+/// This many images are compared with Pillow's before their times are those of all.
 const ENOUGH: u64 = 20;
 
 /// How a summary calls those who make images.

@@ -16,7 +16,7 @@ use crate::segment;
 
 /// The smallest limit of a cache, in bytes.
 pub const LEAST: u64 = 1 << 20;
-/// What stays free of a disk for others, such as checkpoints: this part of it, and at most so many bytes.
+/// What stays free of a disk for others, such as checkpoints: this part of it, and at most this many bytes.
 const RESERVE: (u64, u64) = (20, 1 << 30);
 /// After how many added bytes the disk is asked what it has free, at most.
 const ASKED: u64 = 1 << 20;

@@ -24,7 +24,7 @@ const FILES: usize = 4 << 20;
 /// How many of the samples whose numbers wait are candidates for the next one: those that were read last. The system still has their
 /// files in memory.
 const NEAR: usize = 1024;
-/// So many files that cannot be packed are remembered.
+/// This many files that cannot be packed are remembered.
 const REFUSED: usize = 1 << 16;
 /// How often a thread looks whether it may continue.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -19,7 +19,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Makes a file that takes at most so many bytes. Leaves none where that goes wrong.
+    /// Makes a file that takes at most this many bytes. Leaves none where that goes wrong.
     pub fn begin(path: &PathBuf, most: u64) -> io::Result<Self> {
         let begun = File::options()
             .read(true)
@@ -52,12 +52,12 @@ impl Writer {
         self.places.is_empty()
     }
 
-    /// Whether a file of so many bytes has room in it.
+    /// Whether a file of this many bytes has room in it.
     pub fn fits(&self, file: usize) -> bool {
         self.at + with_end(file, self.places.len() + 1) <= self.most
     }
 
-    /// Whether a file of so many bytes fits an empty segment of `most` bytes.
+    /// Whether a file of this many bytes fits an empty segment of `most` bytes.
     pub fn could_fit(file: usize, most: u64) -> bool {
         segment::START + with_end(file, 1) <= most
     }
@@ -91,7 +91,7 @@ impl Writer {
     }
 }
 
-/// A record of a file of so many bytes, with the end of a segment of so many records.
+/// A record of a file of this many bytes, with the end of a segment of this many records.
 fn with_end(file: usize, records: usize) -> u64 {
     segment::HEAD * (records as u64 + 2) + file as u64 + segment::TRAILER
 }

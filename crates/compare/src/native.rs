@@ -16,7 +16,7 @@ use crate::process::{Answer, Ready, Request};
 pub struct Spec {
     /// Data, pipeline, loader and trainer.
     pub config: TrainConfig,
-    /// After so many epochs the order begins again, as that of the trials in Python does.
+    /// After this many epochs the order begins again, as that of the trials in Python does.
     pub period: NonZeroU64,
     /// Whether the masks of images that have masks are loaded.
     pub masks: bool,

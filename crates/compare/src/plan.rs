@@ -136,7 +136,7 @@ impl FromStr for Trial {
     }
 }
 
-/// At least so many samples are put in order; then the order begins again.
+/// At least this many samples are put in order; then the order begins again.
 const ORDERED: usize = 1 << 20;
 
 /// What the trials feed.
@@ -335,7 +335,7 @@ impl Plan {
         }
     }
 
-    /// The epochs of so many images after which the order of the samples begins again.
+    /// The epochs of this many images after which the order of the samples begins again.
     pub(crate) fn period(&self, images: usize) -> NonZeroU64 {
         let epoch = (images / self.batch_size * self.batch_size).max(1);
         NonZeroU64::new(ORDERED.div_ceil(epoch) as u64).unwrap_or(NonZeroU64::MIN)

@@ -19,7 +19,7 @@ use serde_json::Value;
 use stokehold_base::growing::Growing;
 use stokehold_profile::{Recording, span};
 
-/// A curve is thinned to so many points when it has twice as many: more than a page has pixels.
+/// A curve is thinned to this many points when it has twice as many: more than a page has pixels.
 const POINTS: usize = 4096;
 /// The most curves.
 const CURVES: usize = 64;

@@ -287,7 +287,7 @@ impl Batcher {
         None
     }
 
-    /// Warns that the loader continues although so many bytes of released batches are still in use.
+    /// Warns that the loader continues although this many bytes of released batches are still in use.
     pub(crate) fn warn_of_leaving(&self, bytes: u64, patience: Duration) {
         #[cfg(feature = "cuda")]
         crate::lend::warn(self.gpu.name().index, "leaving".to_owned(), |device| {

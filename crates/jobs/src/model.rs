@@ -101,7 +101,7 @@ enum Wrong {
     Disk(PathBuf, io::Error),
 }
 
-/// The archive's bytes, of which only so many may be read as `left` says.
+/// The archive's bytes, of which only this many may be read as `left` says.
 struct Metered<R> {
     bytes: R,
     left: Rc<Cell<u64>>,

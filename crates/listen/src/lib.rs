@@ -1,4 +1,4 @@
-//! Servers: connections that are accepted until somebody ends the server, at most so many at a time, with TLS or without.
+//! Servers: connections that are accepted until somebody ends the server, at most this many at a time, with TLS or without.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

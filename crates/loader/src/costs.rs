@@ -95,7 +95,7 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Adds a batch of so many images, with which the consumer was busy for so long.
+    /// Adds a batch of this many images, with which the consumer was busy for so long.
     pub(crate) fn add(&self, busy: Duration, images: usize) {
         self.images.fetch_add(images as u64, Ordering::Relaxed);
         self.nanoseconds

@@ -17,7 +17,7 @@ pub(crate) struct Gate {
 pub(crate) struct Turn<'a>(&'a Sender<()>);
 
 impl Gate {
-    /// Lets so many compute at once.
+    /// Lets this many compute at once.
     pub fn new(computing: usize) -> Self {
         let (give, take) = bounded(computing);
         for _ in 0..computing {

@@ -22,7 +22,7 @@ pub enum Sampler {
     Every,
     /// These samples, each as often as it is in the list (`torch.utils.data.SubsetRandomSampler`).
     Subset(#[serde(with = "list")] Arc<[usize]>),
-    /// Repeated augmentation: each sample so many times in a row, with random operations of its own each time
+    /// Repeated augmentation: each sample this many times in a row, with random operations of its own each time
     /// (Hoffer et al., "Augment your batch", 2020; the `RASampler` of DeiT, timm and torchvision's references). An
     /// epoch keeps its length, so that it has a part of the samples, unless
     /// [`LoaderOptions::epoch_samples`] says otherwise.

@@ -219,7 +219,7 @@ impl Shared {
         Order::new(self.layout(), self.chooser.epoch(self.options.seed, epoch))
     }
 
-    /// The state after so many yields. Of a batch that was yielded in part, the next one is the same again.
+    /// The state after this many yields. Of a batch that was yielded in part, the next one is the same again.
     pub(crate) fn state(&self, epoch: u64, yielded: u64) -> State {
         State {
             seed: self.options.seed,

@@ -42,7 +42,7 @@ pub enum Error {
     TooMany(usize),
 }
 
-/// So many operations on one image are performed at once.
+/// This many operations on one image are performed at once.
 pub const MOST_OPERATIONS: usize = 128;
 
 /// One operation of Pillow's. [`Op::Affine`], [`Op::Step`] and [`Op::ToGrey`] apply to RGB, [`Op::ToRgb`] to grey, and the others to
@@ -123,7 +123,7 @@ struct State {
 /// How often the pixels of a JPEG are asked for in this process, on average and in 1/256.
 static VIEWS: AtomicU32 = AtomicU32::new(256);
 
-/// From so many views on, all pixels are decoded at the first one and kept for the others. Decoding a region twice costs less
+/// From this many views on, all pixels are decoded at the first one and kept for the others. Decoding a region twice costs less
 /// than all pixels once only where images are looked at about once.
 const KEPT_FROM: u32 = 256 + 100;
 

@@ -18,7 +18,7 @@ use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 use report::Image;
 pub use report::{Broken, Class, Examination, PixelClass, Pixels, Spread};
 
-/// Reads and decodes every image of the data set that was opened from `dir`, with so many threads. `done` is called after each
+/// Reads and decodes every image of the data set that was opened from `dir`, with this many threads. `done` is called after each
 /// image; it returns whether to continue.
 ///
 /// `None` if it was not to continue.

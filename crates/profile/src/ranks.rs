@@ -71,7 +71,7 @@ pub struct Straggler {
 
 /// Below this share of the steps' time no one is a straggler.
 pub const STRAGGLES: f64 = 0.05;
-/// So many more cores used by other programs than next to the other ranks are a cause.
+/// This many more cores used by other programs than next to the other ranks are a cause.
 const BUSIER: f64 = 0.3;
 
 impl RanksSummary {

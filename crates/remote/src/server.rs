@@ -641,7 +641,7 @@ impl State {
         }
     }
 
-    /// The loader of a spec of so many bytes.
+    /// The loader of a spec of this many bytes.
     fn open(&self, spec: &Spec, bytes: usize) -> Result<Known, Unopened> {
         let images = self.images(&spec.data)?;
         let pipeline = spec

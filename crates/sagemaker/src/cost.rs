@@ -80,7 +80,7 @@ impl Cost {
         })
     }
 
-    /// The bound for so many jobs of this kind, such as the trials of a study.
+    /// The bound for this many jobs of this kind, such as the trials of a study.
     #[must_use]
     pub fn of_jobs(self, jobs: u64) -> Self {
         Self { jobs, ..self }

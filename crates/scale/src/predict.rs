@@ -102,7 +102,7 @@ pub struct Lift {
     pub efficiency: f64,
 }
 
-/// What an epoch takes on so many machines.
+/// What an epoch takes on this many machines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Size {
     /// Machines.

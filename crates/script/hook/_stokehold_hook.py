@@ -979,7 +979,7 @@ def changed(arguments):
     dataset = arguments.get("dataset")
     of = f"the DataLoader over {type(dataset).__name__}"
     workers = settings.get("workers")
-    # Batches that Stokehold makes have no workers, but so many threads.
+    # Batches that Stokehold makes have no workers, but this many threads.
     if workers is not None and not (settings.get("swap") and arguments.get("num_workers", 0) == workers):
         if is_iterable(dataset):
             tell(f"num_workers of {of} stays as it is: its data set is iterable, and each worker might yield all of it", True)

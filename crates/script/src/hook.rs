@@ -61,7 +61,7 @@ pub struct Changes {
     /// Sends the norm of all gradients now and then, as the metric `gradient_norm`.
     #[serde(skip_serializing_if = "is_false")]
     pub gradients: bool,
-    /// Ends the script after so many batches that it trained on.
+    /// Ends the script after this many batches that it trained on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// Ends the script when it has trained for so long, and on at least ten batches; several ranks after 50 batches.

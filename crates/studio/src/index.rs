@@ -26,7 +26,7 @@ use crate::text;
 /// The shortest and the longest rest between two rounds.
 const REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(15);
-/// The rest is so many times as long as a round.
+/// The rest is this many times as long as a round.
 const SHARE: u32 = 20;
 /// It sleeps if no one has looked for so long.
 const ASLEEP: Duration = Duration::from_secs(30);

@@ -69,7 +69,7 @@ pub fn before(path: &Path, end: u64) -> io::Result<Part> {
     let end = end.min(length);
     let first = end.saturating_sub(PART);
     let bytes = take(&file, first, end - first)?;
-    // So many lines from the end.
+    // This many lines from the end.
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let skipped = ends.rev().nth(LINES).map_or(0, |(at, _)| at + 1);
     let mut part = part_of(&bytes[skipped..], first + skipped as u64, length, None);

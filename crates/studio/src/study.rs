@@ -29,7 +29,7 @@ const REPORTS: usize = 200;
 
 /// Studies whose importances are kept.
 const KEPT: usize = 8;
-/// An importance of fewer results is shown for so many times as long as it took to make.
+/// An importance of fewer results is shown for this many times as long as it took to make.
 const SHARE: u32 = 20;
 
 /// What share of the objective's variation each parameter explains, of the studies that somebody looks at. It takes seconds of a
@@ -131,7 +131,7 @@ pub fn elsewhere(found: &Found<'_>) -> Option<&'static str> {
     }
 }
 
-/// Starts a process that continues with a study up to so many jobs, and outlives the studio. `None` if it has ended already, because
+/// Starts a process that continues with a study up to this many jobs, and outlives the studio. `None` if it has ended already, because
 /// nothing was left to do.
 ///
 /// # Errors

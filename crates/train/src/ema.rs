@@ -39,13 +39,13 @@ pub enum Averaging {
 }
 
 impl EmaConfig {
-    /// The share of itself that the average keeps each time, in a run with this batch size and so many epochs.
+    /// The share of itself that the average keeps each time, in a run with this batch size and this many epochs.
     pub fn keep(&self, batch_size: usize, epochs: u64) -> f64 {
         let adjusted = (1.0 - self.decay) * batch_size as f64 * self.steps as f64 / epochs as f64;
         1.0 - adjusted.min(1.0)
     }
 
-    /// What happens after a step of an epoch, both from 0, in a run whose learning rate warms up for so many epochs.
+    /// What happens after a step of an epoch, both from 0, in a run whose learning rate warms up for this many epochs.
     pub fn after(&self, epoch: u64, step: u64, warmup_epochs: f64, keep: f64) -> Averaging {
         if !step.is_multiple_of(self.steps) {
             return Averaging::No;

@@ -85,7 +85,7 @@ impl Emulated {
         }
     }
 
-    /// The same for a network of so many parameters, whose gradients ranks sum.
+    /// The same for a network of this many parameters, whose gradients ranks sum.
     pub fn of_parameters(self, parameters: usize) -> Self {
         Self { parameters, ..self }
     }

@@ -773,7 +773,7 @@ impl Training<'_> {
         }
     }
 
-    /// Adds a step to the progress. The trainer was free for it since `turn`, and waited so many seconds for its batch.
+    /// Adds a step to the progress. The trainer was free for it since `turn`, and waited this many seconds for its batch.
     fn stepped(
         &mut self,
         loss: f32,

@@ -58,7 +58,7 @@ pub enum Undecayed {
 }
 
 impl Undecayed {
-    /// Whether a parameter of this name with so many dimensions is one of them.
+    /// Whether a parameter of this name with this many dimensions is one of them.
     fn has(self, name: &str, dimensions: usize) -> bool {
         match self {
             Self::None => false,

@@ -91,7 +91,7 @@ impl ClassWeights {
     }
 }
 
-/// The weights of classes with so many pixels.
+/// The weights of classes with this many pixels.
 fn balanced(pixels: &[u64]) -> Vec<f32> {
     let all: u64 = pixels.iter().sum();
     let weight = |&of: &u64| match of {

@@ -31,7 +31,7 @@ pub struct Steps {
     next: Option<FeedBatches>,
     /// The epoch of `batches`, counted from the first one.
     epoch: u64,
-    /// After so many epochs the order and the draws begin again.
+    /// After this many epochs the order and the draws begin again.
     period: NonZeroU64,
     /// Steps made so far.
     step: u64,
@@ -121,7 +121,7 @@ impl Steps {
         })
     }
 
-    /// Has the order and the draws begin again after so many epochs.
+    /// Has the order and the draws begin again after this many epochs.
     #[must_use]
     pub fn with_period(self, period: NonZeroU64) -> Self {
         Self { period, ..self }

@@ -161,7 +161,7 @@ fn machines(ranks: &Ranks) -> Machines {
     }
 }
 
-/// Sums so many numbers of each rank, again and again.
+/// Sums this many numbers of each rank, again and again.
 fn sums(ranks: &Ranks, numbers: usize) -> Result<Measured, RanksError> {
     let mut buckets = vec![Vec::new(); if numbers == BUCKET { TOGETHER } else { 1 }];
     // The first touches the memory and opens connections; the second says how many there is time for, to all ranks alike.
@@ -179,7 +179,7 @@ fn sums(ranks: &Ranks, numbers: usize) -> Result<Measured, RanksError> {
     })
 }
 
-/// Fills the buckets with so many numbers each and sums them, all ranks at the same time: a bucket is filled while the one before
+/// Fills the buckets with this many numbers each and sums them, all ranks at the same time: a bucket is filled while the one before
 /// is summed, as in training. Returns the time of the slowest rank, the same on every rank.
 fn sum(ranks: &Ranks, buckets: &mut [Vec<f32>], numbers: usize) -> Result<Duration, RanksError> {
     ranks.gather(Vec::new())?;

@@ -120,7 +120,7 @@ fn described(client: &Client, name: &str) -> Result<(TrainingJob, String), Box<d
 /// What was found in the bucket.
 enum Found {
     Nothing,
-    /// So many objects were fetched; others may have been here.
+    /// This many objects were fetched; others may have been here.
     New(u64),
 }
 

@@ -117,7 +117,7 @@ impl Epoch {
         run.now + (self.batches - run.steps as f64).max(0.0) * pace
     }
 
-    /// What the step and a worker get of a core, where so many workers compute and the step keeps so many cores busy. A step of several
+    /// What the step and a worker get of a core, where this many workers compute and the step keeps this many cores busy. A step of several
     /// threads gets the share of its slowest thread. Threads are spread evenly over cores.
     fn shares(&self, workers: f64, threads: f64) -> (f64, f64) {
         let cores = self.cores;

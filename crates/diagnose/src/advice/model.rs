@@ -551,7 +551,7 @@ impl Setting {
         }
     }
 
-    /// Images per second that servers with so many cores together make, each of which is worth `worth` of one here; `bytes` are those
+    /// Images per second that servers with this many cores together make, each of which is worth `worth` of one here; `bytes` are those
     /// of an image in a batch. A core has one worker, which waits for storage as one here.
     pub fn served(&self, cores: u64, worth: f64, bytes: u64) -> f64 {
         let cpu = self.loader_cpu + SERVED * bytes as f64;
@@ -685,7 +685,7 @@ const MOST_AHEAD: u64 = 64;
 /// JPEGs next to a network on two threads: 2.7 ms instead of 1.9 ms.
 const CROWDED: f64 = 1.4;
 
-/// An epoch of at most so many batches may want a worker for each.
+/// An epoch of at most this many batches may want a worker for each.
 const FEW_BATCHES: u64 = 16;
 
 /// The part of the cores that other programs leave at least.

@@ -9,7 +9,7 @@ use stokehold_base::regular;
 use stokehold_profile::{Machine, ProfileError};
 use toml::Spanned;
 
-/// A file of so many bytes is none of prices.
+/// A file of this many bytes is none of prices.
 const LARGEST: u64 = 1 << 20;
 /// Names of machines and currencies are no longer than this, characters.
 const LONGEST: usize = 100;
@@ -118,7 +118,7 @@ pub struct StoragePrice {
 }
 
 impl StoragePrice {
-    /// What so many requests for so many bytes cost.
+    /// What this many requests for this many bytes cost.
     pub fn cost(&self, requests: f64, bytes: f64) -> f64 {
         1e-3 * requests * self.per_1000_requests + 1e-9 * bytes * self.per_gb
     }

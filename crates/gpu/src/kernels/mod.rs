@@ -16,7 +16,7 @@ pub(crate) mod windows;
 
 use cubecl::prelude::*;
 
-/// So many cubes or a few more, in dimensions of at most 32768.
+/// This many cubes or a few more, in dimensions of at most 32768.
 pub(crate) fn cubes(count: usize) -> CubeCount {
     let wide = count.clamp(1, 1 << 15);
     CubeCount::Static(wide as u32, count.div_ceil(wide).max(1) as u32, 1)

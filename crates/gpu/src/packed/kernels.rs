@@ -90,7 +90,7 @@ const CODER_AT: u32 = 2 * SYMBOLS;
 const CODER_STATES: u32 = CODER_AT + 2;
 const BY_BLOCK: u32 = CODER_STATES + VECTORS * LANES;
 
-/// The words of scratch memory of a group with so many blocks of each class.
+/// The words of scratch memory of a group with this many blocks of each class.
 pub(crate) fn scratch_size([first, second]: [u32; 2]) -> u32 {
     BY_BLOCK + first.div_ceil(16) + second.div_ceil(16) + 3 * (first + second)
 }
@@ -134,7 +134,7 @@ fn ballot(says: bool) -> u32 {
     plane_ballot(says).extract(0usize)
 }
 
-/// Sums numbers of so many bits over lanes.
+/// Sums numbers of this many bits over lanes.
 #[cube]
 fn summed(value: u32, lane: u32, #[comptime] bits: u32, #[comptime] warps: bool) -> Sum {
     let mut before = 0u32;

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(entries, [entry("a\nb"), Entry::Ended { removes: true }]);
     }
 
-    /// Takes so many bytes and then fails, as a full disk does, once.
+    /// Takes this many bytes and then fails, as a full disk does, once.
     struct Full {
         text: Vec<u8>,
         left: Option<usize>,

@@ -21,7 +21,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Begins with none, and room for those of so many tokens.
+    /// Begins with none, and room for those of this many tokens.
     fn begin(&mut self, tokens: usize) {
         self.count = 0;
         let room = tokens / 32 + 1;

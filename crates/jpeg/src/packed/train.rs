@@ -19,7 +19,7 @@ const OWN_TABLES: usize = 3;
 const PRIOR: u32 = 256;
 /// Rounds of clustering groups by their types.
 const TYPE_ROUNDS: usize = 8;
-/// Below so many tokens a table takes in those of the one before it.
+/// Below this many tokens a table takes in those of the one before it.
 const FEW: u32 = 200;
 /// A symbol of a smaller part than this, in 256ths, has no share.
 const LEAST: f64 = 0.3;

@@ -200,7 +200,7 @@ impl Packer {
         }
     }
 
-    /// Writes what `planes` holds of a file of the segments `bytes` and so many bytes of coded data.
+    /// Writes what `planes` holds of a file of the segments `bytes` and this many bytes of coded data.
     pub(crate) fn write(
         &mut self,
         isa: Isa,
@@ -381,7 +381,7 @@ fn steps_of(sorted: &Sorted) -> usize {
     sorted.count.div_ceil(LANES) + rows
 }
 
-/// The coder: the states, of which so many vectors take turns, and the bytes that have left them.
+/// The coder: the states, of which this many vectors take turns, and the bytes that have left them.
 pub(super) struct Coder<'o> {
     pub states: [States; VECTORS],
     pub vectors: usize,
@@ -450,7 +450,7 @@ fn code(classes: &[Blocks; CLASSES], codings: &[ClassCoding; CLASSES], tokens: &
     }
 }
 
-/// MCU rows of a group, of an image of so many bytes of coded data: as few as are worth it.
+/// MCU rows of a group, of an image of this many bytes of coded data: as few as are worth it.
 pub(super) fn group_rows(frame: &Frame, coded: usize) -> usize {
     let mcu = 8 * frame.v_max;
     let wanted = (ENOUGH * frame.mcus_high).div_ceil(coded.max(1));

@@ -1,6 +1,6 @@
 //! Weights as integers.
 
-/// Above so many weights the rounding error is carried forward, else it goes to the largest: many small weights would all be rounded the
+/// Above this many weights the rounding error is carried forward, else it goes to the largest: many small weights would all be rounded the
 /// same way.
 const MOST_ROUNDED: usize = 512;
 

@@ -375,7 +375,7 @@ pub struct Taps {
 }
 
 impl Taps {
-    /// Takes the weights of a channel that lies like `side`, of so many bits; 1.0 is 32767 where they are 15.
+    /// Takes the weights of a channel that lies like `side`, of this many bits; 1.0 is 32767 where they are 15.
     pub(super) fn set(&mut self, windows: &Windows, side: Side, bits: u32) {
         self.taps = windows.taps_on(side);
         self.starts.clear();
