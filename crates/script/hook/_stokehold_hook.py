@@ -29,7 +29,7 @@ import threading
 import time
 import weakref
 
-from _stokehold_system import Helped, age, is_of_a_handler, library_threads, own_lacked, own_reads, python_threads, watch_threads
+from _stokehold_system import age, fetch_counts, is_of_a_handler, library_threads, own_lacked, own_reads, python_threads, watch_threads
 
 #: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `images`, `told`, `convert`,
 #: `compare_images`, `gradients`, `steps` and `seconds`, each if it is wanted.
@@ -614,8 +614,8 @@ class Fetching:
         #: None where the system does not count them.
         self.read_bytes = 0
         self.process_began = None
-        #: Whether a batch is being fetched.
-        self.is_busy = False
+        #: Whether the calling thread fetches a batch.
+        self.busy = threading.local()
 
     def facts(self):
         threads, computed = (0, 0.0) if self.worker is None else library_threads()
@@ -924,8 +924,6 @@ def bytes_of(batch):
 
 
 def patch_dataloader(module):
-    if records():
-        watch_threads()
     loader_class = module.DataLoader
     wrap_init(loader_class)
     wrap_iter(loader_class)
@@ -933,6 +931,7 @@ def patch_dataloader(module):
         hook.torch = sys.modules.get("torch")
     if not records():
         return
+    watch_threads()
     iterator = getattr(module, "_BaseDataLoaderIter", None)
     if iterator is None:
         hook.problem("this torch has no _BaseDataLoaderIter: waits are not seen")
@@ -1184,25 +1183,25 @@ def watch_fetcher(fetcher):
     if fast and fetching.fast is None and (worker or 0) < FAST_WORKERS:
         modules = fast_images()
         fetching.fast = Fast(modules, fast) if modules else None
-    original = fetcher.fetch
+    original, counts_before = fetcher.fetch, guarded(fetch_counts)
     rest = b"" if worker is None else b" worker=%d" % worker
 
     def fetch(indices):
-        if fetching.is_busy:
+        if getattr(fetching.busy, "on", False):
             # A data set that has a loader of its own.
             return original(indices)
-        fetching.is_busy = True
+        fetching.busy.on = True
         try:
             return watched(indices)
         finally:
-            fetching.is_busy = False
+            fetching.busy.on = False
 
     def watched(indices):
         if fetching.process_began is None:
             fetching.process_began = time.process_time()
         fast = begin_fast(fetching)
         # The clock comes last here and first at the end: reading the others is no part of a fetch.
-        before = Helped(), own_lacked(), time.thread_time()
+        before = counts_before()
         # Counting is a read too.
         reads = own_reads()
         begin = time.time()

@@ -48,20 +48,19 @@ class OpenFile:
         self.is_of = self.identity()
 
     def identity(self, fstat=os.fstat):
-        found = fstat(self.number)
+        try:
+            found = fstat(self.number)
+        except OSError:
+            return None
         return found.st_dev, found.st_ino
 
-    def read(self):
-        if self.identity() != self.is_of:
-            raise OSError("another file has this number")
-        return os.pread(self.number, 512, 0)
+    def is_there(self):
+        return self.identity() == self.is_of
 
     def __del__(self, close=os.close):
-        try:
-            if self.identity() == self.is_of:
-                close(self.number)
-        except (AttributeError, OSError):
-            pass
+        # It may not have been opened.
+        if hasattr(self, "is_of") and self.is_there():
+            close(self.number)
 
 
 class Own(threading.local):
@@ -81,15 +80,15 @@ class Own(threading.local):
         have it."""
         if self.process != os.getpid():
             self.process, self.files = os.getpid(), {}
-        for _ in range(2):
-            file = self.files.get(name)
-            try:
-                if file is None:
-                    file = self.files[name] = OpenFile(f"/proc/self/task/{threading.get_native_id()}/{name}")
-                return file.read()
-            except OSError:
-                self.files.pop(name, None)
-        return None
+        file = self.files.get(name)
+        try:
+            # What the system does not have is not looked for again.
+            if file is None or file and not file.is_there():
+                self.files[name] = False
+                file = self.files[name] = OpenFile(f"/proc/self/task/{threading.get_native_id()}/{name}")
+            return os.pread(file.number, 512, 0) if file else None
+        except OSError:
+            return None
 
 
 own = Own()
@@ -177,6 +176,11 @@ def helped():
             total += sum(schedstat(thread.native_id))
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return total + children.ru_utime + children.ru_stime
+
+
+def fetch_counts():
+    """What is counted of the calling thread before a fetch."""
+    return Helped(), own_lacked(), time.thread_time()
 
 
 def library_threads():
