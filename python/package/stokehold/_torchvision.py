@@ -247,14 +247,14 @@ def _of_timm(transform: Any, images: _Images) -> list[T.Operation]:
 
 
 def _is_v2(transform: Any) -> bool:
-    return type(transform).__module__.startswith("torchvision.transforms.v2")
+    given = transform._given if isinstance(transform, _With) else transform
+    return type(given).__module__.startswith("torchvision.transforms.v2")
 
 
 def _padding_of_crop(transform: Any) -> Any:
     """Left, top, right and bottom: v2 keeps left, right, top and bottom."""
     padding = one_or_pair(transform.padding)
-    is_v2 = isinstance(transform, _With) or _is_v2(transform)
-    return [padding[at] for at in (0, 2, 1, 3)] if is_v2 and isinstance(padding, Sequence) and len(padding) == 4 else padding
+    return [padding[at] for at in (0, 2, 1, 3)] if _is_v2(transform) and isinstance(padding, Sequence) and len(padding) == 4 else padding
 
 
 def _to_type(transform: Any, images: _Images) -> list[T.Operation]:

@@ -125,7 +125,7 @@ def decode_batch(data: Any, *, threads: Optional[int] = None, out: Any = None, *
         data = list(data)
     except TypeError:
         raise OptionError(f"{type(data).__name__} is no list of images") from None
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+    if threads is not None and (isinstance(threads, bool) or not hasattr(threads, "__index__") or threads < 1):
         raise OptionError(f"threads={threads!r}: give a whole number, at least 1")
     if out is not None and (not hasattr(out, "__len__") or len(out) != len(data)):
         places = f"{len(out)} places" if hasattr(out, "__len__") else "no places"

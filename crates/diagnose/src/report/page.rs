@@ -135,12 +135,9 @@ fn extent(recording: &Recording) -> (usize, usize, usize) {
 }
 
 fn advice(contents: &Contents<'_>) -> String {
+    let about = contents.recording.about.as_ref();
+    let workload = about.and_then(|about| about.workload.as_ref());
     if contents.advice.is_empty() {
-        let workload = contents
-            .recording
-            .about
-            .as_ref()
-            .and_then(|about| about.workload.as_ref());
         let why = match workload.map(misfit) {
             Some(Some(misfit)) => format!("{}{}.", misfit[..1].to_uppercase(), &misfit[1..]),
             Some(None) => "No change that Stokehold can make is predicted to make this run faster.".to_owned(),
@@ -163,8 +160,6 @@ fn advice(contents: &Contents<'_>) -> String {
             changes(&worth, contents.currency)
         )
     };
-    let about = contents.recording.about.as_ref();
-    let workload = about.and_then(|about| about.workload.as_ref());
     body += &workload
         .and_then(order)
         .map_or(String::new(), |order| paragraph("note", &order));
