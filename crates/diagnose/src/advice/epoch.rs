@@ -1,5 +1,7 @@
 //! An epoch of a script with workers, stepped through.
 
+use stokehold_base::random::Random;
+
 /// What happens in an epoch. All times are in seconds.
 ///
 /// Workers are started one after the other, and get ready. Each then makes whole batches in turns: it waits and computes for piece
@@ -145,7 +147,7 @@ impl Epoch {
             return vec![1.0; count];
         }
         let mut sizes = vec![0.0; count];
-        let mut state = order;
+        let mut random = Random::from_state(order);
         for sizes in sizes.chunks_mut(STEPPED) {
             let all = sizes.len();
             for (place, size) in sizes.iter_mut().enumerate() {
@@ -155,9 +157,7 @@ impl Epoch {
             if mean > 0.0 {
                 sizes.iter_mut().for_each(|size| *size /= mean);
             }
-            for last in (1..all).rev() {
-                sizes.swap(last, (random(&mut state) % (last as u64 + 1)) as usize);
-            }
+            random.shuffle(sizes);
         }
         sizes
     }
@@ -180,14 +180,6 @@ fn normal(share: f64) -> f64 {
         true => -normal(1.0 - share),
         false => 5.5556 * (1.0 - ((1.0 - share) / share).powf(0.1186)),
     }
-}
-
-/// The next number of splitmix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 /// An epoch at a moment.
@@ -300,9 +292,14 @@ impl<'a> Run<'a> {
             .shares(computing as f64, if trains { self.threads } else { 0.0 })
     }
 
+    /// What a batch takes, over a full one of mean size.
+    fn size(&self, batch: usize) -> f64 {
+        self.part(batch) * self.sizes[batch]
+    }
+
     /// The first of the things that a worker does for a piece of a batch, and how long.
     fn piece_of(&self, batch: usize) -> (Doing, f64) {
-        let of = self.part(batch) * self.sizes[batch];
+        let of = self.size(batch);
         next_piece(of * self.wait, of * self.cpu)
     }
 
@@ -356,10 +353,7 @@ impl<'a> Run<'a> {
     fn next(&mut self, worker: &mut Worker) {
         (worker.doing, worker.left) = match worker.doing {
             Doing::Starting if self.epoch.ready_cpu > DONE => (Doing::Importing, self.epoch.ready_cpu),
-            Doing::Waiting => {
-                let of = self.part(worker.batch) * self.sizes[worker.batch];
-                (Doing::Computing, of * self.cpu)
-            }
+            Doing::Waiting => (Doing::Computing, self.size(worker.batch) * self.cpu),
             Doing::Computing if worker.pieces + 1 < self.pieces => {
                 worker.pieces += 1;
                 self.piece_of(worker.batch)
