@@ -56,7 +56,7 @@ const TORCHVISION: &[Setting] = &[
 
 /// What of torchvision's recipe is not as its authors had it.
 const TORCHVISION_DIFFERS: &str = "the learning rate changes with every step and not with every epoch, and rises from 0 and not from \
-     1 % of it; batch normalisation has the statistics of the whole batch, where theirs has those of one GPU's; arithmetic is in f32 \
+     1 % of it; batch normalisation has the statistics of the whole batch, where theirs has the statistics of one GPU; arithmetic is in f32 \
      unless --precision says otherwise";
 
 impl Recipe {
