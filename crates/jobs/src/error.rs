@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use stokehold_base::fault::Fault;
+use stokehold_loader::LoaderError;
 use stokehold_objects::ObjectError;
+use stokehold_storage::StorageError;
 
 /// Why a job could not be described, started or read. A script that fails is no error: it is a state of its
 /// job.
@@ -62,6 +64,18 @@ pub enum JobError {
         /// Whether the input is at fault.
         is_input: bool,
     },
+    /// The images of a [`Place`](crate::ways::Place) cannot be listed.
+    #[error(transparent)]
+    Images(StorageError),
+    /// The objects of a [`Place`](crate::ways::Place) cannot be listed.
+    #[error(transparent)]
+    Objects(ObjectError),
+    /// The loader of a [`Reader`](crate::ways::Reader) failed.
+    #[error(transparent)]
+    Loader(LoaderError),
+    /// A [`Way`](crate::ways::Way) cannot be described as a job.
+    #[error("{0}")]
+    Way(String),
     /// Slurm refused something, or did not answer.
     #[error("{0}")]
     Slurm(String),
@@ -94,9 +108,12 @@ impl Fault for JobError {
             Self::Channel { source, .. }
             | Self::Source(source)
             | Self::Output(source)
-            | Self::Checkpoints(source) => source.is_input(),
+            | Self::Checkpoints(source)
+            | Self::Objects(source) => source.is_input(),
+            Self::Images(source) => source.is_input(),
+            Self::Loader(source) => source.is_input(),
             Self::Runner { is_input, .. } => *is_input,
-            Self::Requirements(_) | Self::Slurm(_) | Self::Io { .. } => false,
+            Self::Requirements(_) | Self::Way(_) | Self::Slurm(_) | Self::Io { .. } => false,
         }
     }
 }

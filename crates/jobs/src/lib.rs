@@ -61,6 +61,9 @@
 //! [`Store::submit`] hands a job to Slurm. Its runner then works on the first node of the Slurm job, and the instances on one
 //! node each, or all on one. [`slurm`] and `runner/nodes.rs` have the details.
 //!
+//! # Measurements
+//! [`ways`] measures a channel's modes on the user's own data, each as a job, and says which to choose.
+//!
 //! # Limits
 //! Under `mpi`, one `mpirun` on `algo-1` starts all processes.
 //!
@@ -102,6 +105,7 @@ mod model;
 mod runner;
 pub mod slurm;
 mod store;
+pub mod ways;
 mod writes;
 
 pub use checkpoints::Kept;

@@ -1,4 +1,4 @@
-//! The output of `bench storage`: a table a place, all places side by side, and a recommendation.
+//! What was measured, as text and as JSON: a table a place, all places side by side, and a recommendation.
 
 use std::fmt;
 
@@ -13,28 +13,31 @@ use super::place::Place;
 /// The measurements of all places.
 #[derive(Debug)]
 pub struct Report {
+    /// The trainer's rate, if it has one.
     pub trainer_images_per_second: Option<f64>,
+    /// Of the prices.
     pub currency: String,
     /// Where the prices are from, and their date.
     pub prices: String,
+    /// In the order in which they were measured.
     pub places: Vec<Measured>,
 }
 
 /// The measurements of all ways of a place.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    pub place: String,
+    pub(super) place: String,
     /// The scheme of its address, or the type of its file system.
-    pub kind: String,
+    pub(super) kind: String,
     /// Whether it has prepared shards.
-    pub is_shards: bool,
+    pub(super) is_shards: bool,
     /// The number of images that were read, and their bytes.
-    pub images: usize,
-    pub bytes: u64,
+    pub(super) images: usize,
+    pub(super) bytes: u64,
     /// The number of all images.
-    pub all_images: usize,
-    pub all_bytes: u64,
-    pub rows: Vec<Row>,
+    pub(super) all_images: usize,
+    pub(super) all_bytes: u64,
+    pub(super) rows: Vec<Row>,
     #[serde(skip)]
     trainer: Option<f64>,
     /// What reading costs; `None` if it is not known.
@@ -45,31 +48,31 @@ pub struct Measured {
 /// The measurement of one way.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    pub way: &'static str,
+    pub(super) way: &'static str,
     /// Why it could not be measured.
-    pub failed: Option<String>,
+    pub(super) failed: Option<String>,
     /// What has to be said of the measurement.
-    pub problem: Option<String>,
+    pub(super) problem: Option<String>,
     /// From the request for the job to the start of its script.
-    pub startup_seconds: f64,
+    pub(super) startup_seconds: f64,
     /// From there to the first batch.
-    pub first_batch_seconds: f64,
-    pub epochs: Vec<Epoch>,
+    pub(super) first_batch_seconds: f64,
+    pub(super) epochs: Vec<Epoch>,
     /// CPU time of this program and the job together, including the start, but not of a server on this
     /// machine.
-    pub cpu_seconds: f64,
+    pub(super) cpu_seconds: f64,
 }
 
 /// All images once.
 #[derive(Debug, Serialize)]
 pub struct Epoch {
-    pub images: usize,
+    pub(super) images: usize,
     /// From the demand for the first batch on.
-    pub seconds: f64,
-    pub images_per_second: f64,
+    pub(super) seconds: f64,
+    pub(super) images_per_second: f64,
     /// Read from the bucket; the first epoch includes the start.
-    pub bytes: u64,
-    pub requests: u64,
+    pub(super) bytes: u64,
+    pub(super) requests: u64,
 }
 
 /// The way of a place that is chosen, and what it gives.
@@ -93,7 +96,7 @@ const SHORT_EPOCH: f64 = 1.0;
 const SHORT: f64 = 30.0;
 
 impl Row {
-    pub fn new(way: &'static str) -> Self {
+    pub(super) fn new(way: &'static str) -> Self {
         Self {
             way,
             failed: None,
@@ -112,7 +115,7 @@ impl Row {
 
 impl Measured {
     /// Of a place that is still to be measured.
-    pub fn of(place: &Place, trainer: Option<f64>, prices: &Prices) -> Self {
+    pub(super) fn of(place: &Place, trainer: Option<f64>, prices: &Prices) -> Self {
         Self {
             place: place.uri.clone(),
             kind: place.kind.clone(),
@@ -184,7 +187,7 @@ impl Measured {
 
     /// The way to choose, and why. The time of copying everything is extrapolated from the copy of the
     /// measured images.
-    pub fn choose(&self) -> (&'static str, String) {
+    fn choose(&self) -> (&'static str, String) {
         if let Some(Row { failed, epochs, .. }) = self.rows.iter().find(|row| row.way == "as it is") {
             let why = match (failed, &epochs[..]) {
                 (None, [one, two]) => format!(
@@ -334,6 +337,7 @@ impl Measured {
 }
 
 impl Report {
+    /// All that was measured, with each place's choice and the choice of all.
     pub fn json(&self) -> Value {
         let places: Vec<Value> = self.places.iter().map(Measured::json).collect();
         let choose = self

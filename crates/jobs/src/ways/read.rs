@@ -1,15 +1,12 @@
 //! The process of a measurement's job: a loader that reads from its channel, and a consumer with a trainer's
 //! pace.
 
-use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use clap::Args as ClapArgs;
 use cpu_time::ProcessTime;
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{Loader, LoaderOptions};
@@ -17,32 +14,14 @@ use stokehold_objects::{Traffic, traffic};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, SampleBytes, Source, StorageError};
 
-use super::{EPOCHS, step};
-use crate::failure::Usage;
-use crate::loader::{BatchArgs, WorkerArgs};
-
-/// The arguments that `bench storage` passes to its reading process.
-#[derive(Debug, ClapArgs)]
-pub struct ReadArgs {
-    #[arg(long)]
-    images: usize,
-    #[arg(long)]
-    max_images: usize,
-    #[command(flatten)]
-    batch: BatchArgs,
-    #[command(flatten)]
-    threads: WorkerArgs,
-    #[arg(long)]
-    trainer_images_per_s: Option<f64>,
-    /// Whether the channel is a pipe.
-    #[arg(long)]
-    pipe: bool,
-}
+use super::{Reading, step};
+use crate::JobError;
 
 /// The report of the reading process after an epoch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
+    /// The number of images, unreadable ones included.
     pub images: usize,
     /// From the start of the process to the first batch of this epoch.
     pub first_batch_seconds: f64,
@@ -57,7 +36,7 @@ pub struct Said {
 }
 
 impl Said {
-    pub fn traffic(&self) -> Traffic {
+    pub(super) fn traffic(&self) -> Traffic {
         Traffic {
             requests: self.requests,
             bytes: self.bytes,
@@ -65,40 +44,65 @@ impl Said {
     }
 }
 
-/// Runs the reading process.
-pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let (begin, cpu) = (Instant::now(), ProcessTime::now());
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let data = set("STOKEHOLD_READ_URI").or_else(|| set("SM_CHANNEL_IMAGES"));
-    let data =
-        data.ok_or_else(|| Usage("storage-reader is for jobs of `stokehold bench storage`".to_owned()))?;
-    let source: Arc<dyn Source> = match args.pipe {
-        true => Arc::new(Piped::new(&data, args.images)),
-        false => {
-            let mut images = Images::unlabelled(&data)?;
-            images.limit(args.max_images);
-            Arc::new(images)
-        }
-    };
-    let options = LoaderOptions {
-        batch_size: args.batch.batch_size,
-        workers: args.threads.workers,
-        shuffle: !args.pipe,
-        bad_image_limit: usize::MAX,
-        ..LoaderOptions::default()
-    };
-    let loader = Loader::new(source, Pipeline::published(0, args.batch.image_size), options)?;
-    for epoch in 0..EPOCHS {
+/// The loader of the reading process, and a consumer with the trainer's pace.
+pub struct Reader {
+    loader: Loader,
+    trainer_images_per_s: Option<f64>,
+    begin: Instant,
+    cpu: ProcessTime,
+}
+
+impl Reader {
+    /// Opens what the job of this process has brought; `piped` is the number of images in a pipe, where the channel is one.
+    ///
+    /// # Errors
+    /// This is no job of [`measure`](super::measure); the images cannot be listed, or the loader does not take them.
+    pub fn of_job(reading: &Reading, piped: Option<usize>) -> Result<Self, JobError> {
+        let (begin, cpu) = (Instant::now(), ProcessTime::now());
+        let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let data = set("STOKEHOLD_READ_URI").or_else(|| set("SM_CHANNEL_IMAGES"));
+        let data = data.ok_or_else(|| {
+            JobError::Input("storage-reader is for jobs of `stokehold bench storage`".to_owned())
+        })?;
+        let source: Arc<dyn Source> = match piped {
+            Some(images) => Arc::new(Piped::new(&data, images)),
+            None => {
+                let mut images = Images::unlabelled(&data).map_err(JobError::Images)?;
+                images.limit(reading.max_images);
+                Arc::new(images)
+            }
+        };
+        let options = LoaderOptions {
+            batch_size: reading.batch_size,
+            workers: reading.workers,
+            shuffle: piped.is_none(),
+            bad_image_limit: usize::MAX,
+            ..LoaderOptions::default()
+        };
+        let loader = Loader::new(source, Pipeline::published(0, reading.image_size), options);
+        Ok(Self {
+            loader: loader.map_err(JobError::Loader)?,
+            trainer_images_per_s: reading.trainer_images_per_s,
+            begin,
+            cpu,
+        })
+    }
+
+    /// Reads all images once, for the epoch of this number, counted from 0.
+    ///
+    /// # Errors
+    /// As the loader's; an image that cannot be decoded is counted, and no error.
+    pub fn epoch(&self, epoch: u64) -> Result<Said, JobError> {
         let (mut first, mut images) = (None, 0);
         let asked = Instant::now();
         let mut trained = asked;
-        let mut batches = loader.epoch(epoch);
+        let mut batches = self.loader.epoch(epoch);
         for batch in &mut batches {
-            let batch = batch?;
+            let batch = batch.map_err(JobError::Loader)?;
             let count = batch.labels.len() + batch.bad.len();
             images += count;
             first.get_or_insert_with(Instant::now);
-            if let Some(rate) = args.trainer_images_per_s {
+            if let Some(rate) = self.trainer_images_per_s {
                 // The step begins when both batch and trainer are ready; wait for its end.
                 trained = trained.max(Instant::now()) + step(count, rate);
                 std::thread::sleep(trained.saturating_duration_since(Instant::now()));
@@ -108,18 +112,16 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
         let first = first.unwrap_or(asked);
         let seconds = asked.elapsed().as_secs_f64();
         let traffic = traffic();
-        let said = Said {
+        Ok(Said {
             images,
-            first_batch_seconds: (first - begin).as_secs_f64(),
+            first_batch_seconds: (first - self.begin).as_secs_f64(),
             seconds,
             images_per_second: images as f64 / seconds.max(1e-9),
-            cpu_seconds: cpu.elapsed().as_secs_f64(),
+            cpu_seconds: self.cpu.elapsed().as_secs_f64(),
             requests: traffic.requests,
             bytes: traffic.bytes,
-        };
-        writeln!(io::stdout(), "{}", serde_json::to_string(&said)?)?;
+        })
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Images from a channel's pipes, one RecordIO record each, in the order of the pipe: sample numbers are

@@ -1,34 +1,35 @@
 //! A place where a data set lies.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
 use serde_json::Value;
 use stokehold_base::regular;
 use stokehold_base::uri;
-use stokehold_jobs::mounted_at;
 use stokehold_objects::Bucket;
 use stokehold_storage::{Images, Source};
 
 use super::Way;
+use crate::{JobError, mounted_at};
 
 /// A data set, and what can be said of it before it is read.
+#[derive(Debug)]
 pub struct Place {
+    /// As it was given.
     pub uri: String,
     /// What the price of reading goes by: the scheme of a bucket, or the type of the file system. `efs` for Amazon's, which
     /// is NFS.
-    pub kind: String,
+    pub(super) kind: String,
     /// Whether it has prepared shards.
-    pub is_shards: bool,
+    pub(super) is_shards: bool,
     /// The images that are read, and their bytes.
-    pub images: usize,
-    pub bytes: u64,
+    pub(super) images: usize,
+    pub(super) bytes: u64,
     /// All images.
-    pub all_images: usize,
-    pub all_bytes: u64,
+    pub(super) all_images: usize,
+    pub(super) all_bytes: u64,
     /// The names of the images, of files in a bucket.
-    pub manifest: Option<Vec<Value>>,
+    pub(super) manifest: Option<Vec<Value>>,
     /// The files, of a folder.
     files: Vec<PathBuf>,
 }
@@ -38,9 +39,9 @@ impl Place {
     ///
     /// # Errors
     /// There are no images, or they cannot be listed.
-    pub fn look(uri: &str, max_images: usize) -> Result<Self, Box<dyn Error>> {
+    pub fn look(uri: &str, max_images: usize) -> Result<Self, JobError> {
         let is_remote = uri::is_remote(uri);
-        let mut images = Images::unlabelled(uri)?;
+        let mut images = Images::unlabelled(uri).map_err(JobError::Images)?;
         let is_shards = matches!(images, Images::Shards(_));
         let sizes = |images: &Images| {
             (0..images.len())
@@ -50,8 +51,8 @@ impl Place {
         let (all_images, mut all_bytes) = (images.len(), sizes(&images));
         let mut files = Vec::new();
         if is_shards {
-            let bucket = Bucket::open(uri)?;
-            let objects = bucket.list()?.objects;
+            let bucket = Bucket::open(uri).map_err(JobError::Objects)?;
+            let objects = bucket.list().map_err(JobError::Objects)?.objects;
             all_bytes = objects.iter().map(|object| object.size).sum();
             if !is_remote {
                 files.extend(objects.iter().map(|object| Path::new(uri).join(&object.key)));
@@ -88,7 +89,7 @@ impl Place {
     }
 
     /// The ways to read it.
-    pub fn ways(&self) -> &'static [Way] {
+    pub(super) fn ways(&self) -> &'static [Way] {
         match (uri::is_remote(&self.uri), self.is_shards) {
             (true, false) => &Way::OF_FILES,
             (true, true) => &Way::OF_SHARDS,
@@ -97,7 +98,7 @@ impl Place {
     }
 
     /// Whether its bytes come from a disk or the memory of this machine, where reading costs nothing.
-    pub fn is_disk_of_this_machine(&self) -> bool {
+    pub(super) fn is_disk_of_this_machine(&self) -> bool {
         const DISKS: [&str; 9] = [
             "bcachefs", "btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs",
         ];
@@ -105,7 +106,7 @@ impl Place {
     }
 
     /// Drops what the kernel holds of the files in memory. Says so where that fails.
-    pub fn forget(&self) -> Option<String> {
+    pub(super) fn forget(&self) -> Option<String> {
         let forget = |path: &PathBuf| match regular::open(path) {
             Ok(file) => Ok(fadvise(file, 0, None, Advice::DontNeed)?),
             // A FIFO or the like is a bad image to the loader, which says so.
