@@ -14,11 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use stokehold_base::secret::is_secret;
+use stokehold_base::shell;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{Client, CreateTrainingJob, SageMakerError};
 
+use crate::interrupt;
 use crate::terminal::note;
-use crate::{interrupt, shell};
 
 /// How long SageMaker has for its one answer after Ctrl-C.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -31,7 +31,6 @@ mod progress;
 mod python;
 mod ranks;
 mod servers;
-mod shell;
 mod supervise;
 mod terminal;
 mod trainer;

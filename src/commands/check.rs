@@ -7,13 +7,13 @@ use std::process::{Command, ExitCode};
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
+use stokehold_base::shell;
 use stokehold_diagnose::advice::Advice;
 use stokehold_script::{Changes, Script, starts_no_hook};
 
 use super::profile::{Kept, record};
 use crate::failure::Usage;
 use crate::interrupt;
-use crate::shell;
 use crate::supervise::Signals;
 use crate::terminal;
 

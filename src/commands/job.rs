@@ -21,13 +21,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args as ClapArgs, Subcommand};
+use stokehold_base::shell;
 use stokehold_jobs::{Job, Line, Record, Status, Store};
 
 pub use at_sagemaker::At;
 
 use crate::failure::Usage;
 use crate::local::{Local, check_variable};
-use crate::{files, interrupt, shell};
+use crate::{files, interrupt};
 
 /// Run a training script as SageMaker would, and look at what was run.
 ///

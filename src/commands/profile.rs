@@ -4,6 +4,7 @@
 //! the whole group, so the command gets those directly; signals that are sent to this process alone are
 //! forwarded. The command's orphans become our children (`PR_SET_CHILD_SUBREAPER`), so that none leaves the
 //! tree that is followed. A Python command has a hook, which says when its loaders and optimizers do what.
+use stokehold_base::shell;
 use stokehold_base::words::plural;
 
 use crate::terminal::note;
@@ -30,7 +31,6 @@ use stokehold_script::{Changes, Script, Seen, Watched};
 
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::shell;
 use crate::supervise::{self, Ended, Signals};
 
 /// Record what the machine does while a command runs, whatever it is.

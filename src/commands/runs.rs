@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 use serde_json::{Value, json};
+use stokehold_base::shell;
 use stokehold_diagnose::runs::{Run, differing};
 use stokehold_diagnose::{curves, events};
 use stokehold_page::Table;
@@ -22,7 +23,6 @@ use stokehold_profile::{FOLDER, Recording};
 
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::shell;
 use crate::terminal::{self, note};
 use export::{Exported, Format};
 

@@ -17,11 +17,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use stokehold_base::shell;
 use stokehold_storage::Dataset;
 use stokehold_train::run::RunFolder;
 use stokehold_train::{AnyExecutor, ExecutorChoice, Ranks, TrainError, TrainerChoice};
 
-use crate::{damage, failure, interrupt, ranks, shell};
+use crate::{damage, failure, interrupt, ranks};
 
 pub use options::Args;
 

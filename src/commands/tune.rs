@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args as ClapArgs, Subcommand};
+use stokehold_base::shell;
 use stokehold_tune::run::{self, Ending, Room};
 use stokehold_tune::{
     History, Limits, Outcome, Plan, Study, Torn, TuneError, in_words, report, short, to_csv, to_json,
@@ -26,7 +27,7 @@ use self::place::{On, PlaceArgs};
 use super::prepare::Show;
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::{files, interrupt, shell};
+use crate::{files, interrupt};
 
 /// Find the hyperparameters of a job.
 ///

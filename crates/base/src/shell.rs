@@ -1,6 +1,6 @@
 //! Words of commands that a message prints for a shell.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
 /// A word for a shell: unchanged if that is safe, else quoted.
@@ -21,6 +21,17 @@ pub fn quoted(word: impl AsRef<OsStr>) -> String {
             format!("$'{}'", bytes.collect::<String>())
         }
     }
+}
+
+/// A command that continues this one: this program, as it was called, with other arguments.
+pub fn again<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
+    let program = std::env::args_os().next();
+    let mut command = quoted(program.unwrap_or_else(|| OsString::from("stokehold")));
+    for word in words {
+        command.push(' ');
+        command += &quoted(word.as_ref());
+    }
+    command
 }
 
 /// Whether a character would control a terminal: control characters, line and paragraph separators, and characters that set the text

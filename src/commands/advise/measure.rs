@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
+use stokehold_base::shell;
 use stokehold_base::stats::percentile;
 use stokehold_base::uri;
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
@@ -25,7 +26,6 @@ use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, 
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_ratio};
 
-use crate::shell;
 use crate::terminal::note;
 
 /// Images per turn.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use serde::Serialize;
+use stokehold_base::shell;
 use stokehold_diagnose::advice::{Advice, Prices, beside_others, misfit};
 use stokehold_profile::Machine;
 use stokehold_profile::workload::{Change, Workload};
@@ -19,7 +20,6 @@ use super::{Advised, Args, show};
 use crate::commands::profile::{Kept, Recorded, record};
 use crate::failure::Usage;
 use crate::interrupt;
-use crate::shell;
 use crate::supervise::Signals;
 use crate::terminal::{self, note};
 

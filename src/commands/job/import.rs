@@ -6,6 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use stokehold_base::shell;
 use stokehold_base::words::plural;
 use stokehold_objects::Options;
 use stokehold_sagemaker::{Client, Imported};
@@ -13,7 +14,7 @@ use stokehold_sagemaker::{Client, Imported};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal::{self, note};
-use crate::{asked, files, shell};
+use crate::{asked, files};
 
 /// Turn a training job of SageMaker into a job file.
 ///

@@ -5,13 +5,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use stokehold_base::shell;
 use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, Store, Written, contract};
 
 use stokehold_diagnose::curves::{self, Curve, Point};
 use stokehold_page::words::significant;
 use stokehold_profile::Recording;
-
-use crate::shell;
 
 /// Characters of a curve.
 const SPARK: usize = 40;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use stokehold_base::shell;
 use stokehold_objects::Options;
 use stokehold_sagemaker::Client;
 use stokehold_tune::run::Ending;
@@ -16,7 +17,7 @@ use stokehold_tune::{Ask, History, Plan, Study, Torn};
 use super::watch::Watch;
 use crate::asked;
 use crate::failure::Usage;
-use crate::{interrupt, shell, terminal};
+use crate::{interrupt, terminal};
 
 /// How often the account is asked: it may ask a few times a second, for all of its jobs.
 const LOOK: Duration = Duration::from_secs(5);
