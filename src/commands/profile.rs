@@ -27,7 +27,7 @@ use stokehold_profile::workload::Workload;
 use stokehold_profile::{
     Change, Ending, FOLDER, ProfileError, Recorder, Recording, Settings, SystemSummary, Tree,
 };
-use stokehold_script::{Changes, Script, Seen, Watched};
+use stokehold_script::{Changes, Recorded, Seen, Watched};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -159,29 +159,6 @@ pub struct Kept {
     /// Bytes of samples.
     pub limit: u64,
     pub gzip: bool,
-}
-
-/// A command that was recorded.
-pub struct Recorded {
-    /// As a shell has it.
-    pub code: u8,
-    /// Whether it was asked to end.
-    pub interrupted: bool,
-    /// What a PyTorch script did.
-    pub workload: Option<Workload>,
-    /// Its loaders, the one that took most of the training's time first.
-    pub loaders: Vec<Script>,
-    /// What a reader should know of that.
-    pub notes: Vec<String>,
-    /// `None` for a command that did not start.
-    recording: Option<Result<SystemSummary, ProfileError>>,
-}
-
-impl Recorded {
-    /// Whether the command started. Why it did not was printed.
-    pub fn started(&self) -> bool {
-        self.recording.is_some()
-    }
 }
 
 /// A Python that starts its hook has done so by then.

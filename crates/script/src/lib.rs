@@ -34,7 +34,7 @@ mod workload;
 pub use facts::{Fetching, LoaderFacts, Process, Times, read};
 pub use hook::{Changes, FOLDER, Hook, is_python, starts_no_hook};
 pub use images::Images;
-pub use watched::{Seen, Watched};
+pub use watched::{Recorded, Seen, Watched};
 pub use workload::Script;
 
 /// The examples of README.md, as tests.

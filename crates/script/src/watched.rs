@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use stokehold_profile::workload::Workload;
-use stokehold_profile::{Contention, Machine};
+use stokehold_profile::{Contention, Machine, ProfileError, SystemSummary};
 
 use crate::facts::{read, started, unmark};
 use crate::hook::{Changes, FOLDER, Hook, is_python, starts_no_hook};
@@ -35,6 +35,30 @@ pub struct Seen {
     pub loaders: Vec<Script>,
     /// What a reader should know of it.
     pub notes: Vec<String>,
+}
+
+/// A command that was recorded.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Its exit code, as a shell has it.
+    pub code: u8,
+    /// Whether it was asked to end.
+    pub interrupted: bool,
+    /// What a PyTorch script did.
+    pub workload: Option<Workload>,
+    /// Its loaders, the one that took most of the training's time first.
+    pub loaders: Vec<Script>,
+    /// What a reader should know of that.
+    pub notes: Vec<String>,
+    /// `None` for a command that did not start.
+    pub recording: Option<Result<SystemSummary, ProfileError>>,
+}
+
+impl Recorded {
+    /// Whether the command started; the program that starts it says why it did not.
+    pub fn started(&self) -> bool {
+        self.recording.is_some()
+    }
 }
 
 impl Watched {

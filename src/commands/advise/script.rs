@@ -14,10 +14,10 @@ use stokehold_base::shell;
 use stokehold_diagnose::advice::{Advice, Prices, beside_others, misfit};
 use stokehold_profile::Machine;
 use stokehold_profile::workload::{Change, Workload};
-use stokehold_script::Changes;
+use stokehold_script::{Changes, Recorded};
 
 use super::{Advised, Args, show};
-use crate::commands::profile::{Kept, Recorded, record};
+use crate::commands::profile::{Kept, record};
 use crate::failure::Usage;
 use crate::interrupt;
 use crate::supervise::Signals;
