@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use stokehold_advise::AdviseError;
 use stokehold_base::fault::Fault;
 use stokehold_cache::CacheError;
 use stokehold_compare::CompareError;
@@ -71,6 +72,12 @@ pub const FULL: &str = "cargo install --path . --locked --features full";
 
 /// The options by which this command line does what a library's error advises.
 fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    match error.downcast_ref() {
+        Some(AdviseError::Prepare(error)) => return options_for(error),
+        Some(AdviseError::Storage(error)) => return options_for(error),
+        Some(AdviseError::Train(error)) => return options_for(error),
+        _ => {}
+    }
     if let Some(PrepareError::BadImage { .. }) = error.downcast_ref() {
         return Some("--bad-images skip");
     }
@@ -95,6 +102,7 @@ fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
 fn is_input(error: &(dyn Error + 'static)) -> bool {
     let asked = [
         ask::<Usage>,
+        ask::<AdviseError>,
         ask::<CacheError>,
         ask::<CompareError>,
         ask::<LoaderError>,

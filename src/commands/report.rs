@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use serde_json::{Map, Value, json};
+use stokehold_advise::measure::{self, Remote};
 use stokehold_base::uri;
 use stokehold_diagnose::advice::{Advice, Machines, Prices, advise, machines, verdict};
 use stokehold_diagnose::curves::{self, Curve};
@@ -19,12 +20,11 @@ use stokehold_diagnose::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_profile::Recording;
 use stokehold_train::run::RunFolder;
 
-use super::advise::measure::{self, Remote};
 #[cfg(feature = "full")]
 use super::job::at_sagemaker::At;
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::terminal;
+use crate::terminal::{self, note};
 use crate::{elsewhere, interrupt};
 
 /// The number of changes that the terminal shows; the page has all of them.
@@ -159,7 +159,9 @@ fn measure_once(recording: &mut Recording) -> Vec<String> {
     };
     let folder = recording.path.parent().unwrap_or(Path::new("."));
     match RunFolder::new(folder).read_record() {
-        Ok(Some(record)) => measure::once(&record, &recording.path, about, Remote::Leave),
+        Ok(Some(record)) => measure::once(&record, &recording.path, about, Remote::Leave, &mut |text| {
+            note!("{text}")
+        }),
         // A run of another program, or a copy from elsewhere without the run's own files.
         Ok(None) => Vec::new(),
         Err(error) => vec![format!("no advice is measured: {error}")],

@@ -3,12 +3,11 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use stokehold_advise::Advised;
+use stokehold_advise::script::Trials;
+use stokehold_advise::trial::Trial;
 use stokehold_base::words::plural;
 use stokehold_diagnose::advice::{Advice, amount, fit, order, without_others};
-
-use super::Advised;
-use super::script::Trials;
-use super::trial::Trial;
 
 /// A longer name stands out of its column.
 const WIDEST: usize = 200;

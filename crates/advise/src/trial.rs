@@ -1,7 +1,7 @@
-//! `--try`: trains for a short time with the run's own configuration, with and without a change, in
+//! Trains for a short time with the run's own configuration, with and without a change, in
 //! alternation.
 
-use std::error::Error;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -11,11 +11,9 @@ use stokehold_loader::Workers;
 use stokehold_profile::workload::Change;
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::sampling::SamplerConfig;
-use stokehold_train::{TrainConfig, fit};
+use stokehold_train::{Precision, TrainConfig, fit};
 
-use super::Advised;
-use crate::failure::Usage;
-use crate::terminal::note;
+use crate::{AdviseError, Advised};
 
 /// The intended time of one side of the trial, in seconds.
 const SECONDS: f64 = 15.0;
@@ -53,13 +51,18 @@ pub fn can_be_tried(change: &Change) -> bool {
     )
 }
 
-/// Trains both sides in alternation; `None` of a script, whose trials are others.
+/// Trains both sides in alternation, in folders below `out`, or else in a temporary one; `None` of a script, whose trials are
+/// others. `say` hears of each turn before it begins.
+///
+/// # Errors
+/// The data set is gone, a folder is in the way, or the training fails.
 pub fn run(
     advised: &Advised,
     best: &Advice,
     out: Option<&Path>,
     stop: &AtomicBool,
-) -> Result<Option<Trial>, Box<dyn Error>> {
+    say: &mut dyn FnMut(&str),
+) -> Result<Option<Trial>, AdviseError> {
     let Some(record) = &advised.record else {
         return Ok(None);
     };
@@ -81,11 +84,7 @@ pub fn run(
         for (side, name) in ["unchanged", "changed"].into_iter().enumerate() {
             let run_dir = out.join(format!("{name}-{turn}"));
             if run_dir.exists() {
-                return Err(Usage(format!(
-                    "{} exists; give an empty folder with -o",
-                    run_dir.display()
-                ))
-                .into());
+                return Err(in_the_way(&run_dir));
             }
             let mut config = TrainConfig {
                 epochs: 1,
@@ -101,10 +100,10 @@ pub fn run(
             if side == 1 {
                 apply(&best.change, &mut config)?;
             }
-            note!(
+            say(&format!(
                 "trying {name}, turn {turn} of {TURNS}: {} images",
                 images.train.len()
-            );
+            ));
             let summary = fit(&config, images.clone(), &mut (), stop)?;
             interrupted |= summary.interrupted;
             if summary.images_per_second > 0.0 {
@@ -130,13 +129,26 @@ pub fn run(
     }))
 }
 
+/// The error of a folder that is to be made and is there.
+pub(crate) fn in_the_way(folder: &Path) -> AdviseError {
+    AdviseError::Input(format!(
+        "{} exists; give an empty folder with -o",
+        folder.display()
+    ))
+}
+
 /// Makes the change.
-fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>> {
+fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), AdviseError> {
+    let wrong = |error: &dyn Display| AdviseError::Failed(error.to_string());
     match change {
         Change::Workers { workers, .. } => config.workers = workers.to_string().parse::<Workers>()?,
         Change::Executor { executor } => config.executor = executor.parse()?,
-        Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
-        Change::Precision { precision } => config.precision = precision.parse()?,
+        Change::BatchSize { batch_size } => {
+            config.batch_size = usize::try_from(*batch_size).map_err(|error| wrong(&error))?
+        }
+        Change::Precision { precision } => {
+            config.precision = precision.parse::<Precision>().map_err(|error| wrong(&error))?
+        }
         Change::Shards
         | Change::Baked { .. }
         | Change::FastImages

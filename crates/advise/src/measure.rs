@@ -5,7 +5,6 @@
 //! each turn, because the machine was then the same for all variants. So the result is valid for the run even
 //! if it was made on another machine.
 
-use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
@@ -14,9 +13,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
-use stokehold_base::shell;
 use stokehold_base::stats::percentile;
-use stokehold_base::uri;
+use stokehold_base::{shell, uri};
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline};
 use stokehold_prepare::{Bake, Options, prepare};
@@ -26,7 +24,7 @@ use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, 
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_ratio};
 
-use crate::terminal::note;
+use crate::AdviseError;
 
 /// Images per turn.
 const IMAGES: usize = 48;
@@ -55,8 +53,14 @@ pub enum Remote {
 }
 
 /// Makes the measurements that a Stokehold run could not make while it trained, unless they exist, and stores
-/// them in the recording. Returns what could not be measured or stored, and why.
-pub fn once(record: &RunRecord, recording: &Path, about: &mut About, remote: Remote) -> Vec<String> {
+/// them in the recording. Returns what could not be measured or stored, and why; `say` hears before what is done now.
+pub fn once(
+    record: &RunRecord,
+    recording: &Path,
+    about: &mut About,
+    remote: Remote,
+    say: &mut dyn FnMut(&str),
+) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(workload) = about.workload.as_mut() else {
         return notes;
@@ -76,11 +80,11 @@ pub fn once(record: &RunRecord, recording: &Path, about: &mut About, remote: Rem
             ));
             return notes;
         }
-        (Some(uri), Remote::Read) => note!("reading images of the run at {uri}"),
+        (Some(uri), Remote::Read) => say(&format!("reading images of the run at {uri}")),
         (None, _) => {}
     }
-    note!(
-        "measuring other executors, shards and batches on images of the run; this is done once and takes seconds"
+    say(
+        "measuring other executors, shards and batches on images of the run; this is done once and takes seconds",
     );
     alternatives(record, workload, &mut notes);
     if let Err(error) = about.write(recording) {
@@ -90,7 +94,7 @@ pub fn once(record: &RunRecord, recording: &Path, about: &mut About, remote: Rem
 }
 
 /// Whether the run has the measurements that predictions need.
-pub fn can_be_predicted(workload: &Workload) -> bool {
+pub(crate) fn can_be_predicted(workload: &Workload) -> bool {
     workload.seconds_per_epoch.is_some()
         && workload.loader_ceiling.is_some()
         && workload.trainer_ceiling.is_some()
@@ -125,7 +129,7 @@ fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<Str
 ///
 /// # Errors
 /// Why that cannot be measured.
-pub fn of_script(workload: &mut Workload) -> Result<(), String> {
+pub(crate) fn of_script(workload: &mut Workload) -> Result<(), String> {
     let Some(script) = workload
         .script
         .as_ref()
@@ -153,7 +157,7 @@ pub fn of_script(workload: &mut Workload) -> Result<(), String> {
 }
 
 /// CPU time of an image in Stokehold's loader: the median of a few passes.
-fn cost_of(root: &Path, pipeline: &str) -> Result<f64, Box<dyn Error>> {
+fn cost_of(root: &Path, pipeline: &str) -> Result<f64, AdviseError> {
     let mut images = Dataset::open(root, None, 0)?.train;
     images.limit(IMAGES);
     let options = LoaderOptions {
@@ -176,7 +180,7 @@ fn cost_of(root: &Path, pipeline: &str) -> Result<f64, Box<dyn Error>> {
             costs.push(cost);
         }
     }
-    percentile(&costs, 50.0).ok_or_else(|| "nothing was measured".into())
+    percentile(&costs, 50.0).ok_or_else(|| AdviseError::Failed("nothing was measured".to_owned()))
 }
 
 /// The training images of the run, if they still exist.
@@ -201,10 +205,12 @@ fn of_loader(
     record: &RunRecord,
     mut images: Images,
     wait: Option<Duration>,
-) -> Result<Vec<Alternative>, Box<dyn Error>> {
+) -> Result<Vec<Alternative>, AdviseError> {
     let config = &record.config;
     let AnyExecutor::Cpu(executor) = record.executor.executor else {
-        return Err("the run's images were made on its device".into());
+        return Err(AdviseError::Failed(
+            "the run's images were made on its device".to_owned(),
+        ));
     };
     images.limit(IMAGES);
     let aside = tempfile::tempdir()?;
@@ -237,13 +243,9 @@ fn of_loader(
 
 /// Shards of the files in `images`, made below `aside`: without loss, and with the head of the run's pipeline performed, where
 /// it has one.
-fn shards(
-    config: &TrainConfig,
-    images: &Path,
-    aside: &Path,
-) -> Result<Vec<(Change, Images)>, Box<dyn Error>> {
+fn shards(config: &TrainConfig, images: &Path, aside: &Path) -> Result<Vec<(Change, Images)>, AdviseError> {
     let mut made = Vec::new();
-    let mut make = |name: &str, bake: Option<Bake>| -> Result<(), Box<dyn Error>> {
+    let mut make = |name: &str, bake: Option<Bake>| -> Result<(), AdviseError> {
         let operations = bake
             .as_ref()
             .map(|bake| bake.ops.iter().map(|op| op.name().to_owned()).collect());
@@ -291,7 +293,7 @@ fn of_storage(
     mut images: Images,
     executor: Executor,
     wait: Duration,
-) -> Result<Alternative, Box<dyn Error>> {
+) -> Result<Alternative, AdviseError> {
     const FEW: usize = 12;
     images.limit(FEW);
     let late = SlowSource::new(images.clone(), wait);
@@ -312,7 +314,7 @@ fn of_storage(
 }
 
 /// A loader like the run's, but with one worker and no limit for bad images.
-fn side(config: &TrainConfig, images: Arc<dyn Source>, executor: Executor) -> Result<Loader, Box<dyn Error>> {
+fn side(config: &TrainConfig, images: Arc<dyn Source>, executor: Executor) -> Result<Loader, AdviseError> {
     let options = LoaderOptions {
         batch_size: images.len().max(1),
         workers: "1".parse::<Workers>()?,
@@ -328,7 +330,7 @@ fn side(config: &TrainConfig, images: Arc<dyn Source>, executor: Executor) -> Re
 }
 
 /// Loads with every variant in alternation, and takes the median of the ratios to the first.
-fn in_turns(own: &Loader, others: &[(Change, Loader)]) -> Result<Vec<Alternative>, Box<dyn Error>> {
+fn in_turns(own: &Loader, others: &[(Change, Loader)]) -> Result<Vec<Alternative>, AdviseError> {
     let mut ratios = vec![Vec::new(); others.len()];
     let begin = Instant::now();
     // The first pass warms up.
@@ -355,7 +357,7 @@ fn in_turns(own: &Loader, others: &[(Change, Loader)]) -> Result<Vec<Alternative
 }
 
 /// CPU time per image in one pass.
-fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, Box<dyn Error>> {
+fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, AdviseError> {
     let cpu = ProcessTime::try_now()?;
     let mut images = 0;
     for batch in loader.epoch(epoch) {
@@ -365,7 +367,7 @@ fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, Box<dyn Error>> {
 }
 
 /// Copies the images into class folders. Unreadable ones are skipped: the run itself reports them.
-fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
+fn copy(images: &Images, to: &Path) -> Result<(), AdviseError> {
     let (mut bytes, mut mask) = (SampleBytes::new(), Vec::new());
     let classes = images.pixel_classes();
     for sample in 0..images.len() {

@@ -1,13 +1,12 @@
-//! `--try -- COMMAND`: runs a PyTorch script as it is and with each change, in alternation, for a while each.
+//! Runs a PyTorch script as it is and with each change, in alternation, for a while each.
 //!
 //! The changes are made by the hook, so the script stays as it is. What a script writes in its first steps, it writes in each run.
 
-use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use serde::Serialize;
 use stokehold_base::shell;
@@ -16,12 +15,8 @@ use stokehold_profile::Machine;
 use stokehold_profile::workload::{Change, Workload};
 use stokehold_script::{Changes, Recorded};
 
-use super::{Advised, Args, show};
-use crate::commands::profile::{Kept, record};
-use crate::failure::Usage;
-use crate::interrupt;
-use crate::supervise::Signals;
-use crate::terminal::{self, note};
+use crate::trial::in_the_way;
+use crate::{AdviseError, Advised};
 
 /// How long a run trains, where no number of steps is given, seconds.
 const SECONDS: f64 = 20.0;
@@ -69,54 +64,32 @@ struct Candidate {
     ratios: Vec<f64>,
 }
 
-/// Where the runs go, and what they are.
-struct Bench<'a> {
-    command: &'a [OsString],
-    out: PathBuf,
+/// Where the runs go, and what they are. `E` is the error of a recording.
+pub struct Bench<'a, E> {
+    /// The script, with its arguments; at least one word.
+    pub command: &'a [OsString],
+    /// The folder of the runs.
+    pub out: PathBuf,
     /// Whether the folder stays.
-    is_kept: bool,
-    steps: Option<u64>,
-    signals: &'a Signals,
+    pub is_kept: bool,
+    /// Batches after which a run ends; `None` for as many as take 20 s.
+    pub steps: Option<u64>,
+    /// Runs a command and records it into a folder, with changes to its loaders.
+    pub record: &'a mut dyn FnMut(Command, &Path, &Changes) -> Result<Recorded, E>,
+    /// Hears what is tried before it begins, and why nothing is.
+    pub say: &'a mut dyn FnMut(&str),
 }
 
-/// Runs the trials of a script.
-pub fn run(args: &Args, prices: Prices) -> Result<ExitCode, Box<dyn Error>> {
-    // Before the first thread is started: threads inherit the blocked signals.
-    let signals = Signals::block()?;
-    let aside = tempfile::tempdir()?;
-    let bench = Bench {
-        command: &args.command,
-        out: args.out.as_deref().unwrap_or(aside.path()).to_owned(),
-        is_kept: args.out.is_some(),
-        steps: args.steps,
-        signals: &signals,
-    };
-    let Some((advised, trials)) = bench.tried(prices, args.epochs)? else {
-        note!("stopped before anything was tried");
-        return Ok(ExitCode::from(interrupt::EXIT_CODE));
-    };
-    match args.json {
-        true => terminal::json_text(&show::json_of_script(&advised, &trials)?)?,
-        false => writeln!(
-            terminal::out(),
-            "{}",
-            show::text_of_script(&advised, &trials).trim_end()
-        )?,
-    }
-    Ok(ExitCode::from(if trials.interrupted {
-        interrupt::EXIT_CODE
-    } else {
-        0
-    }))
-}
-
-impl Bench<'_> {
-    /// What was tried; `None` if somebody has stopped the first run.
-    fn tried(
-        &self,
-        prices: Prices,
-        epochs: Option<u64>,
-    ) -> Result<Option<(Advised, Trials)>, Box<dyn Error>> {
+impl<E: From<AdviseError>> Bench<'_, E> {
+    /// What was tried; `None` if somebody has stopped the first run. `epochs` is how many the whole training has, for its
+    /// cost; 1 if not given.
+    ///
+    /// # Errors
+    /// A folder is in the way or cannot be written; a run cannot be recorded; the script as it is fails, or trains nothing.
+    ///
+    /// # Panics
+    /// The command is empty.
+    pub fn tried(mut self, prices: Prices, epochs: Option<u64>) -> Result<Option<(Advised, Trials)>, E> {
         let reading = Changes {
             convert: true,
             compare_images: true,
@@ -135,15 +108,17 @@ impl Bench<'_> {
         let mut trials = Trials::default();
         let mut candidates = candidates(&advised, self.command, &mut trials.problems);
         match misfit(&advised.workload) {
-            Some(misfit) if candidates.is_empty() => note!("nothing is tried: {misfit}"),
-            Some(misfit) => note!("{misfit}; what usually helps is tried all the same, in turns"),
+            Some(misfit) if candidates.is_empty() => (self.say)(&format!("nothing is tried: {misfit}")),
+            Some(misfit) => (self.say)(&format!(
+                "{misfit}; what usually helps is tried all the same, in turns"
+            )),
             None if advised.advice.is_empty() => {
-                note!(
-                    "nothing is tried: too little was measured for a prediction; --steps N has the script train for longer"
+                (self.say)(
+                    "nothing is tried: too little was measured for a prediction; --steps N has the script train for longer",
                 );
             }
             None if candidates.is_empty() => {
-                note!("there is nothing to try: no change is predicted to gain enough");
+                (self.say)("there is nothing to try: no change is predicted to gain enough");
             }
             None => {}
         }
@@ -170,7 +145,7 @@ impl Bench<'_> {
             };
             for (number, candidate) in candidates.iter_mut().enumerate() {
                 let name = format!("change{}-{round}", number + 1);
-                note!("trying {}, round {round} of {ROUNDS}", candidate.title);
+                (self.say)(&format!("trying {}, round {round} of {ROUNDS}", candidate.title));
                 let run = self.once(&name, &candidate.changes)?;
                 trials.interrupted = run.interrupted;
                 if trials.interrupted {
@@ -218,13 +193,12 @@ impl Bench<'_> {
     }
 
     /// Runs the script for a while, recorded. Its output goes into a file.
-    fn once(&self, name: &str, changes: &Changes) -> Result<Recorded, Box<dyn Error>> {
+    fn once(&mut self, name: &str, changes: &Changes) -> Result<Recorded, E> {
         let run = self.out.join(name);
         if run.exists() {
-            return Err(Usage(format!("{} exists; give an empty folder with -o", run.display())).into());
+            return Err(in_the_way(&run).into());
         }
-        fs::create_dir_all(&run)?;
-        let log = File::create(log_of(&run))?;
+        let log = new_log(&run).map_err(AdviseError::System)?;
         let changes = Changes {
             steps: self.steps,
             seconds: self.steps.is_none().then_some(SECONDS),
@@ -233,16 +207,16 @@ impl Bench<'_> {
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
-            .stdout(log.try_clone()?)
+            .stdout(log.try_clone().map_err(AdviseError::System)?)
             .stderr(log);
-        record(command, &run, Kept::default(), Some(&changes), self.signals)
+        (self.record)(command, &run, &changes)
     }
 
     /// What the script did in a run.
-    fn worked(&self, run: &Recorded, name: &str) -> Result<Workload, Box<dyn Error>> {
+    fn worked(&self, run: &Recorded, name: &str) -> Result<Workload, AdviseError> {
         let log = log_of(&self.out.join(name));
         if !run.started() {
-            return Err(Usage("the script did not start".to_owned()).into());
+            return Err(AdviseError::Input("the script did not start".to_owned()));
         }
         if run.code != 0 {
             let said = fs::read(&log).unwrap_or_default();
@@ -251,7 +225,10 @@ impl Bench<'_> {
                 "" => "it wrote nothing".to_owned(),
                 end => format!("its output ended with:\n{end}"),
             };
-            return Err(format!("the script ended with exit code {}; {wrote}", run.code).into());
+            return Err(AdviseError::Failed(format!(
+                "the script ended with exit code {}; {wrote}",
+                run.code
+            )));
         }
         run.workload.clone().ok_or_else(|| {
             let why = match run.notes.is_empty() {
@@ -259,9 +236,15 @@ impl Bench<'_> {
                     .to_owned(),
                 false => run.notes.join("; "),
             };
-            Usage(format!("nothing was seen that trains: {why}")).into()
+            AdviseError::Input(format!("nothing was seen that trains: {why}"))
         })
     }
+}
+
+/// The log of a run, in a folder that is made for it.
+fn new_log(run: &Path) -> io::Result<File> {
+    fs::create_dir_all(run)?;
+    File::create(log_of(run))
 }
 
 fn log_of(run: &Path) -> PathBuf {
