@@ -15,13 +15,14 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 use stokehold_base::words::plural;
 use stokehold_page::Table;
+use stokehold_page::words::cell;
 use stokehold_storage::{Dataset, Images, Source, StorageError};
 use stokehold_train::infer::{self, ClassScore, Evaluation, Overlap, TrainedOn};
 
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::model::{self, MachineArgs, ModelArgs};
-use crate::terminal::{self, cell, note};
+use crate::terminal::{self, note};
 use crate::{damage, files};
 
 /// The table of a terminal has at most this many classes.

@@ -12,14 +12,14 @@ use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 use stokehold_base::uri;
 use stokehold_base::words::plural;
-use stokehold_page::words::field;
+use stokehold_page::words::{cell, field};
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
 use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
 
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::model::{self, MachineArgs, ModelArgs};
-use crate::terminal::{self, cell, note};
+use crate::terminal::{self, note};
 use crate::{damage, files, palette};
 
 /// Say which classes a model sees in images; a segmenter writes a mask for each.

@@ -1,6 +1,7 @@
 //! Times, shares and names in the words of a page.
 
 use stokehold_base::clock::Utc;
+use stokehold_base::shell::plain;
 
 use crate::svg::short;
 
@@ -61,6 +62,11 @@ pub fn shortened(name: &str, most: usize) -> String {
     first.chain(name.chars().skip(length - after)).collect()
 }
 
+/// A name for a table cell, on one line: line ends, tabs and what would control a terminal are escaped.
+pub fn cell(name: &str) -> String {
+    plain(name).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 /// A text as a field of CSV (RFC 4180): commas, quotes and line ends are quoted. One that a spreadsheet would compute, because it
 /// begins as a formula does and is no number, gets an apostrophe before it.
 pub fn field(text: &str) -> String {
@@ -101,6 +107,11 @@ pub fn share(part: f64, of: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_breaks_no_table() {
+        assert_eq!(cell("cat\n\tdog\x1b"), "cat\\n\\tdog\\x1b");
+    }
 
     #[test]
     fn a_field_is_a_text_that_no_spreadsheet_computes() {

@@ -2,10 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
+use stokehold_page::words::cell;
 use stokehold_pipeline::Format;
 use stokehold_prepare::{Broken, Examination, Pixels, Spread};
-
-use crate::terminal::cell;
 
 /// A report as text.
 pub struct Text<'a>(pub &'a Examination);

@@ -12,7 +12,7 @@ use stokehold_loader::input;
 use stokehold_page::Table;
 use stokehold_page::html::{document, noted};
 use stokehold_page::svg::escape;
-use stokehold_page::words::{name, shortened};
+use stokehold_page::words::{cell, name, shortened};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner};
 use stokehold_storage::{Images, SampleBytes, Source};
@@ -21,7 +21,6 @@ use stokehold_train::infer::{ClassScore, ModelFacts, PixelEvaluation, Segmented}
 use super::page::matrix;
 use super::{FREQUENT, frequent};
 use crate::palette;
-use crate::terminal::cell;
 
 /// Pictures are not wider than this, pixels.
 const WIDEST: usize = 360;
