@@ -26,7 +26,6 @@ mod loader;
 mod local;
 mod log;
 mod model;
-mod palette;
 mod progress;
 mod python;
 mod ranks;

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use stokehold_base::uri;
 use stokehold_base::words::plural;
 use stokehold_page::words::{cell, field};
-use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
+use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name, palette};
 use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
 
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::model::{self, MachineArgs, ModelArgs};
 use crate::terminal::{self, note};
-use crate::{damage, files, palette};
+use crate::{damage, files};
 
 /// Say which classes a model sees in images; a segmenter writes a mask for each.
 ///

@@ -41,6 +41,7 @@ mod joined;
 mod layouts;
 mod list;
 mod pairs;
+pub mod palette;
 mod pixel_classes;
 mod sample_bytes;
 pub mod shard;

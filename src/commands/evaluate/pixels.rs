@@ -15,12 +15,11 @@ use stokehold_page::svg::escape;
 use stokehold_page::words::{cell, name, shortened};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner};
-use stokehold_storage::{Images, SampleBytes, Source};
+use stokehold_storage::{Images, SampleBytes, Source, palette};
 use stokehold_train::infer::{ClassScore, ModelFacts, PixelEvaluation, Segmented};
 
 use super::page::matrix;
 use super::{FREQUENT, frequent};
-use crate::palette;
 
 /// Pictures are not wider than this, pixels.
 const WIDEST: usize = 360;

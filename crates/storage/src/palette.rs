@@ -1,6 +1,6 @@
 //! Colours of the classes of pixels.
 
-use stokehold_storage::PixelClasses;
+use crate::PixelClasses;
 
 /// A colour for each class of a model: that of the data, or else that of PASCAL VOC's palette.
 pub fn of(names: &[String], data: Option<&PixelClasses>) -> Vec<[u8; 3]> {
