@@ -9,9 +9,11 @@ use stokehold_base::words::plural;
 use stokehold_page::html::{document, noted};
 use stokehold_page::svg::{Svg, escape};
 use stokehold_page::words::{clipped, name, shortened};
+use stokehold_storage::Images;
 use stokehold_train::infer::{ClassScore, Evaluation};
 
-use super::{frequent, scores};
+use crate::pictures;
+use crate::tables::{frequent, scores};
 
 /// At most this many classes are in the picture of the matrix.
 const DRAWN: usize = 40;
@@ -32,12 +34,13 @@ const NUMBERED: f64 = 34.0;
 /// The number of shades from none to all.
 const SHADES: u64 = 10;
 
-/// The page. `pictures` are those of the worst mistakes, as JPEGs.
-pub fn page(evaluation: &Evaluation, pictures: &[Option<Vec<u8>>]) -> String {
+/// The page. `images` are the evaluated ones, with pictures of the worst mistakes; `exif` says whether these are turned by their
+/// EXIF orientation, as for the network.
+pub fn page(evaluation: &Evaluation, images: &Images, exif: bool) -> String {
     let mut body = header(evaluation);
     body += &matrix(&evaluation.classes, &evaluation.confusion, "images");
     body += &mistakes(evaluation);
-    body += &worst(evaluation, pictures);
+    body += &worst(evaluation, &pictures::of(evaluation, images, exif));
     body += &classes(evaluation);
     let title = format!("{} · evaluation", name(&evaluation.model));
     document(&title, include_str!("page.css"), &body, "")
@@ -93,7 +96,7 @@ fn drawn(scores: &[ClassScore]) -> Vec<usize> {
 }
 
 /// The confusion matrix of classes; `counted` is what is counted: images or pixels.
-pub(super) fn matrix(scores: &[ClassScore], confusion: &[[u64; 3]], counted: &str) -> String {
+pub(crate) fn matrix(scores: &[ClassScore], confusion: &[[u64; 3]], counted: &str) -> String {
     let classes = drawn(scores);
     let cell = ((WIDTH - NAMES) / classes.len() as f64).min(CELL);
     let side = cell * classes.len() as f64;

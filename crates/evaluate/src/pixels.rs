@@ -1,6 +1,5 @@
 //! The evaluation of a segmenter: for a terminal, and on one page with pictures.
 
-use std::error::Error;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -18,15 +17,15 @@ use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner};
 use stokehold_storage::{Images, SampleBytes, Source, palette};
 use stokehold_train::infer::{ClassScore, ModelFacts, PixelEvaluation, Segmented};
 
-use super::page::matrix;
-use super::{FREQUENT, frequent};
+use crate::page::matrix;
+use crate::tables::{FREQUENT, frequent};
 
 /// Pictures are not wider than this, pixels.
 const WIDEST: usize = 360;
 /// The quality of a picture's JPEG.
 const QUALITY: u8 = 80;
 
-/// The evaluation for a terminal.
+/// The scores, a row for each class, and the most frequent mistakes, for a terminal.
 pub fn text(evaluation: &PixelEvaluation) -> String {
     let PixelEvaluation {
         miou,
@@ -87,7 +86,7 @@ fn scores(evaluation: &PixelEvaluation) -> Vec<ClassScore> {
     evaluation.classes.iter().map(score).collect()
 }
 
-/// The page.
+/// The page. `images` are the evaluated ones, with pictures of the worst; `facts` are the model's.
 pub fn page(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -> String {
     let mut body = format!(
         "<header>\n<p class=\"eyebrow\">Evaluation of {}</p>\n<h1>mIoU {:.3}, {:.1} % of the pixels right</h1>\n\
@@ -146,11 +145,11 @@ fn worst(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -> S
     for one in &evaluation.worst {
         let path = escape(&one.path);
         let shown = match picture(one, images, facts, &colors) {
-            Ok(jpeg) => format!(
+            Some(jpeg) => format!(
                 "<img src=\"data:image/jpeg;base64,{}\" alt=\"{path}\"/>",
                 STANDARD.encode(jpeg)
             ),
-            Err(_) => "<p class=\"note\">The file cannot be read any more.</p>".to_owned(),
+            None => "<p class=\"note\">The file cannot be read any more.</p>".to_owned(),
         };
         let _ = writeln!(
             body,
@@ -165,31 +164,27 @@ fn worst(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -> S
     noted("Worst images", note, &(body + "</div>\n"))
 }
 
-fn picture(
-    one: &Segmented,
-    images: &Images,
-    facts: &ModelFacts,
-    colors: &[[u8; 3]],
-) -> Result<Vec<u8>, Box<dyn Error>> {
+fn picture(one: &Segmented, images: &Images, facts: &ModelFacts, colors: &[[u8; 3]]) -> Option<Vec<u8>> {
     let ops = facts.pipeline.ops.iter();
     let ops = ops.filter(|op| !matches!(op, Op::Normalize(_))).cloned();
     let pipeline = Pipeline::new(ops.collect());
-    let (width, height) = pipeline.check()?;
+    let (width, height) = pipeline.check().ok()?;
     let (width, height) = (width as usize, height as usize);
     let mut bytes = SampleBytes::new();
-    images.read(one.sample as usize, &mut bytes)?;
+    images.read(one.sample as usize, &mut bytes).ok()?;
     let mut runner = Runner::new(
         Arc::new(pipeline),
         Executor::Fused,
         DecodeOptions { exif: facts.exif },
-    )?;
+    )
+    .ok()?;
     let mut planes = vec![0u8; runner.output_len()];
     let key = DrawKey {
         seed: 0,
         epoch: 0,
         sample: one.sample,
     };
-    runner.run(input(&bytes), key, planes.as_mut_slice())?;
+    runner.run(input(&bytes), key, planes.as_mut_slice()).ok()?;
     let size = width * height;
     let color = |classes: &[u8], at: usize| colors.get(usize::from(classes[at])).copied().unwrap_or([0; 3]);
     let step = width.div_ceil(WIDEST);
@@ -208,6 +203,8 @@ fn picture(
         }
     }
     let mut jpeg = Vec::new();
-    Encoder::new(&mut jpeg, QUALITY).encode(&rgb, 3 * wide as u16, high as u16, ColorType::Rgb)?;
-    Ok(jpeg)
+    Encoder::new(&mut jpeg, QUALITY)
+        .encode(&rgb, 3 * wide as u16, high as u16, ColorType::Rgb)
+        .ok()?;
+    Some(jpeg)
 }

@@ -1,7 +1,5 @@
 //! Small pictures of the worst mistakes.
 
-use std::error::Error;
-
 use stokehold_loader::input;
 use stokehold_prepare::thumbnail;
 use stokehold_storage::{Images, SampleBytes, Source};
@@ -12,13 +10,13 @@ const SIDE: u16 = 144;
 
 /// A picture of each of the worst mistakes: a JPEG of the middle of the image. `None` where the file went away since it
 /// was evaluated.
-pub fn of(evaluation: &Evaluation, images: &Images, exif: bool) -> Vec<Option<Vec<u8>>> {
+pub(crate) fn of(evaluation: &Evaluation, images: &Images, exif: bool) -> Vec<Option<Vec<u8>>> {
     let samples = evaluation.worst.iter().map(|mistake| mistake.sample as usize);
-    samples.map(|sample| picture(images, sample, exif).ok()).collect()
+    samples.map(|sample| picture(images, sample, exif)).collect()
 }
 
-fn picture(images: &Images, sample: usize, exif: bool) -> Result<Vec<u8>, Box<dyn Error>> {
+fn picture(images: &Images, sample: usize, exif: bool) -> Option<Vec<u8>> {
     let mut bytes = SampleBytes::new();
-    images.read(sample, &mut bytes)?;
-    Ok(thumbnail(input(&bytes), SIDE, exif)?)
+    images.read(sample, &mut bytes).ok()?;
+    thumbnail(input(&bytes), SIDE, exif).ok()
 }
