@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = remaining(pipeline, read(args, &mut bytes)?.as_ref(), options.exif)?;
     let image = input(&bytes);
     let plan = explain(&pipeline, image.bytes, &options, key).map_err(|e| wrong(&e))?;
-    let picture = picture::draw(&plan, image).map_err(|e| wrong(&*e))?;
+    let picture = picture::draw(&plan, image).map_err(|e| wrong(&e))?;
     files::write(&args.out, &picture)?;
     let mut out = terminal::out();
     match args.json {

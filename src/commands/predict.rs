@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use stokehold_base::uri;
 use stokehold_base::words::plural;
 use stokehold_page::words::{cell, field};
+use stokehold_pipeline::picture;
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name, palette};
 use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
 
@@ -195,11 +196,7 @@ impl Masks {
 
     /// Writes the mask of an image; returns the `k` classes with the most pixels, with their shares.
     fn write(&self, sample: usize, mask: &[u8], k: usize) -> Result<Vec<Probability>, Box<dyn Error>> {
-        let mut bytes = Vec::new();
-        let mut encoder = png::Encoder::new(&mut bytes, self.width, self.height);
-        encoder.set_color(png::ColorType::Indexed);
-        encoder.set_palette(self.colors.concat());
-        encoder.write_header()?.write_image_data(mask)?;
+        let bytes = picture::classes(mask, self.width, self.height, &self.colors)?;
         let file = &self.files[sample];
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;

@@ -84,7 +84,7 @@ pub enum ImageError {
     /// A JPEG that does not decode.
     #[error(transparent)]
     Jpeg(#[from] stokehold_jpeg::Error),
-    /// A PNG that does not decode.
+    /// A PNG that does not decode, or cannot be written.
     #[error("PNG: {0}")]
     Png(String),
     /// A WebP that does not decode.

@@ -41,6 +41,7 @@ mod mask;
 pub mod op;
 mod per_op;
 mod perspective;
+pub mod picture;
 mod pipeline;
 mod preparation;
 pub mod recorded;

@@ -29,7 +29,7 @@ use serde_json::{Map, Value, json};
 use stokehold_loader::{input, remaining};
 use stokehold_pipeline::op::{self, Normalize, Op};
 use stokehold_pipeline::{
-    DecodeOptions, DrawKey, Executor, Pipeline, Runner, StageTimes, Step, explain, probe,
+    DecodeOptions, DrawKey, Executor, ImageError, Pipeline, Runner, StageTimes, Step, explain, picture, probe,
 };
 use stokehold_storage::{SampleBytes, Source};
 
@@ -266,20 +266,12 @@ fn levels(out: &[f32], normalizes: &[&Normalize]) -> Vec<f32> {
 }
 
 /// A PNG of levels (3, height, width), in base64.
-fn png(levels: &[f32], width: u32, height: u32) -> Result<String, png::EncodingError> {
+fn png(levels: &[f32], width: u32, height: u32) -> Result<String, ImageError> {
     let plane = levels.len() / 3;
     let rgb: Vec<u8> = (0..3 * plane)
         .map(|at| levels[at % 3 * plane + at / 3].round().clamp(0.0, 255.0) as u8)
         .collect();
-    let mut file = Vec::new();
-    let mut encoder = png::Encoder::new(&mut file, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder.set_compression(png::Compression::Fast);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(&rgb)?;
-    writer.finish()?;
-    Ok(STANDARD.encode(file))
+    Ok(STANDARD.encode(picture::rgb(&rgb, width, height, true)?))
 }
 
 /// The operations without the parameters that have their defaults.

@@ -7,9 +7,9 @@
 //!  full      seen by the result
 //! ```
 
-use std::error::Error;
+use stokehold_pipeline::picture::rgb;
 use stokehold_pipeline::{
-    DecodeOptions, Executor, Explanation, Input, Resampling, RgbImage, Step, decode, perform,
+    DecodeOptions, Executor, Explanation, ImageError, Input, Resampling, RgbImage, Step, decode, perform,
 };
 
 /// The longest side of the image in the picture; larger images are scaled down.
@@ -21,7 +21,7 @@ const RED: [u8; 3] = [248, 70, 70];
 const MAGENTA: [u8; 3] = [217, 70, 239];
 
 /// Draws the plan of an image as a PNG.
-pub fn draw(plan: &Explanation, image: Input<'_>) -> Result<Vec<u8>, Box<dyn Error>> {
+pub fn draw(plan: &Explanation, image: Input<'_>) -> Result<Vec<u8>, ImageError> {
     let image = decode(image, &DecodeOptions { exif: false })?;
     let left = source(plan, &image);
     let right = result(plan, &image);
@@ -29,14 +29,7 @@ pub fn draw(plan: &Explanation, image: Input<'_>) -> Result<Vec<u8>, Box<dyn Err
     let mut whole = Canvas::new(width, height);
     whole.paste(&left, 0);
     whole.paste(&right, left.width + GAP);
-    let mut png = Vec::new();
-    let mut encoder = png::Encoder::new(&mut png, width as u32, height as u32);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder
-        .write_header()?
-        .write_image_data(whole.pixels.as_flattened())?;
-    Ok(png)
+    rgb(whole.pixels.as_flattened(), width as u32, height as u32, false)
 }
 
 /// The image as it is stored, shaded by what happens to its pixels.
