@@ -1,7 +1,5 @@
 //! `stokehold explain`: shows the plan of one sample in words and as a picture.
 
-mod picture;
-
 use crate::failure::Usage;
 use crate::files;
 use crate::local::Local;
@@ -11,7 +9,7 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 use stokehold_loader::{input, remaining};
-use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain};
+use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain, picture};
 use stokehold_storage::shard::Baked;
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
@@ -60,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = remaining(pipeline, read(args, &mut bytes)?.as_ref(), options.exif)?;
     let image = input(&bytes);
     let plan = explain(&pipeline, image.bytes, &options, key).map_err(|e| wrong(&e))?;
-    let picture = picture::draw(&plan, image).map_err(|e| wrong(&e))?;
+    let picture = picture::of_plan(&plan, image).map_err(|e| wrong(&e))?;
     files::write(&args.out, &picture)?;
     let mut out = terminal::out();
     match args.json {

@@ -1,6 +1,10 @@
 //! Pictures for people, as PNGs.
 
+mod plan;
+
 use crate::ImageError;
+
+pub use plan::of_plan;
 
 /// A PNG of pixels (height, width, 3). With `quick` it is compressed less and sooner.
 ///

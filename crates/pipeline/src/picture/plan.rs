@@ -7,8 +7,8 @@
 //!  full      seen by the result
 //! ```
 
-use stokehold_pipeline::picture::rgb;
-use stokehold_pipeline::{
+use super::rgb;
+use crate::{
     DecodeOptions, Executor, Explanation, ImageError, Input, Resampling, RgbImage, Step, decode, perform,
 };
 
@@ -20,8 +20,11 @@ const YELLOW: [u8; 3] = [250, 204, 21];
 const RED: [u8; 3] = [248, 70, 70];
 const MAGENTA: [u8; 3] = [217, 70, 239];
 
-/// Draws the plan of an image as a PNG.
-pub fn draw(plan: &Explanation, image: Input<'_>) -> Result<Vec<u8>, ImageError> {
+/// The plan of an image, drawn on that image next to the resulting sample, as a PNG.
+///
+/// # Errors
+/// The image does not decode.
+pub fn of_plan(plan: &Explanation, image: Input<'_>) -> Result<Vec<u8>, ImageError> {
     let image = decode(image, &DecodeOptions { exif: false })?;
     let left = source(plan, &image);
     let right = result(plan, &image);
