@@ -15,14 +15,16 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use stokehold_base::shell;
+use stokehold_ranks::{RequeueError, requeue};
 use stokehold_storage::Dataset;
 use stokehold_train::run::RunFolder;
 use stokehold_train::{AnyExecutor, ExecutorChoice, Ranks, TrainError, TrainerChoice};
 
-use crate::{damage, failure, interrupt, ranks};
+use crate::failure::Usage;
+use crate::{damage, interrupt, ranks};
 
 pub use options::Args;
 
@@ -147,17 +149,14 @@ fn resume_command(run: &Path) -> String {
 
 /// Puts this job of Slurm back into the queue.
 fn requeue_job() -> Result<(), Box<dyn Error>> {
-    let job = std::env::var("SLURM_JOB_ID").map_err(|_| {
-        failure::Usage(
-            "--requeue: this is no job of Slurm (SLURM_JOB_ID is not set); the checkpoint is kept".into(),
-        )
-    })?;
-    let requeued = Command::new("scontrol").args(["requeue", &job]).output();
-    let requeued = requeued.map_err(|error| format!("scontrol: {error}; the checkpoint is kept"))?;
-    if !requeued.status.success() {
-        let said = String::from_utf8_lossy(&requeued.stderr);
-        return Err(format!("scontrol requeue {job}: {}; the checkpoint is kept", said.trim()).into());
+    match requeue() {
+        Ok(job) => note!(
+            "the job {job} is back in Slurm's queue, and continues from the checkpoint when it starts again"
+        ),
+        Err(error @ RequeueError::NoJob) => {
+            return Err(Usage(format!("--requeue: {error}; the checkpoint is kept")).into());
+        }
+        Err(error) => return Err(format!("{error}; the checkpoint is kept").into()),
     }
-    note!("the job {job} is back in Slurm's queue, and continues from the checkpoint when it starts again");
     Ok(())
 }

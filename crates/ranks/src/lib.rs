@@ -21,6 +21,7 @@
 //!
 //! [`Ranks::alone`] is a world of one rank. [`Ranks::threads`] has ranks in one process, for tests. [`Ranks::of_launch`]
 //! is the world that `mpirun` or `srun` started; it needs the feature `mpi`, and an MPI with its headers to build.
+//! [`requeue`] puts the job of Slurm that the ranks are back into the queue.
 //! MPI's buffers are in main memory: numbers of a device are copied there and back. (Open MPI takes no device memory in immediate
 //! operations, and stages it in main memory for blocking sums; docs/ranks.md.)
 
@@ -29,10 +30,12 @@ mod local;
 #[cfg(feature = "mpi")]
 mod over_mpi;
 mod ranks;
+mod requeue;
 mod started;
 
 pub use link::{Phase, RanksError};
 pub use ranks::{Pending, Ranks};
+pub use requeue::{RequeueError, requeue};
 pub use started::local_rank;
 
 /// The examples of README.md, as tests.
