@@ -4,7 +4,6 @@
 mod disturbance;
 #[cfg(feature = "full")]
 mod network;
-mod report;
 mod serve;
 #[cfg(feature = "full")]
 mod storage;
@@ -17,20 +16,19 @@ use crate::servers::{self, Connect};
 use crate::terminal::{self, note};
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
-use cpu_time::ProcessTime;
-use report::{Report, StageMeans, Sweep};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use stokehold_loader::{Address, BadImage, LoaderOptions, Stage, Workers};
+use std::time::Duration;
+use stokehold_loader::{Address, BadImage, LoaderOptions, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_storage::{Dataset, Images, SlowSource, Source};
 use stokehold_train::device::{self, DeviceChoice};
-use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
+use stokehold_train::sweep::{Bench, Pass, Report, Sweep};
+use stokehold_train::{AnyExecutor, Feed, Maker, TrainError};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -163,34 +161,26 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         let [workers] = args.workers[..] else {
             return Err(Usage("--serve takes one number of workers".into()).into());
         };
-        let mut bench = LoaderBench::new(source, pipeline, &args, workers, servers.as_ref())?;
+        let mut bench = bench(source, pipeline, &args, workers, servers.as_ref())?;
         serve::serve(&mut bench)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut reports = Vec::new();
     for &workers in &args.workers {
-        let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers, servers.as_ref())?;
-        let first = bench.pass()?;
-        let left_out = source.len() - first.images.min(source.len());
-        if left_out > first.images {
-            let reason = format!(
-                "{left_out} of {} images cannot be loaded (the warnings say why); a rate of the others says little",
-                source.len()
-            );
-            return Err(reason.into());
-        }
-        let passes = (0..args.passes)
-            .map(|_| bench.pass())
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut bench = bench(source.clone(), pipeline.clone(), &args, workers, servers.as_ref())?;
+        let (first, passes) = passes(&mut bench, source.len(), args.passes)?;
         cache.as_deref().inspect(|cache| say_news(cache));
         let facts = cache.as_ref().map(|cache| cache.facts());
         reports.push(Report::new(
             &data,
-            &args,
-            bench.feed.loader(),
+            args.executor,
+            args.pipeline
+                .is_none()
+                .then_some([args.load, args.batch.image_size]),
+            args.read_latency,
+            bench.loader(),
             facts,
-            &first,
-            passes,
+            (&first, &passes),
         ));
     }
     let sweep = Sweep::new(reports);
@@ -225,107 +215,59 @@ fn source(data: &Path, args: &LoaderBenchArgs) -> Result<Opened, Box<dyn Error>>
     Ok((source, servers))
 }
 
-/// One loader and the number of its next pass.
-pub struct LoaderBench {
-    feed: Feed,
-    epoch: u64,
+fn warn_of(bad: &BadImage) {
+    note!("warning: left out {}: {}", bad.name, bad.reason);
 }
 
-/// The result of one pass over the images.
-#[derive(Debug, Clone)]
-pub struct Pass {
-    /// Images that were delivered.
-    pub images: usize,
-    /// Wall time.
-    pub seconds: f64,
-    /// CPU time of all threads.
-    pub cpu_seconds: f64,
-    /// Mean time of each stage per image.
-    pub stages: StageMeans,
-    /// What decoded the images, if the executor is gpu.
-    pub decoded: Option<DecodedBy>,
+/// The first pass over this many images, and this many more, which are timed.
+fn passes(bench: &mut Bench, images: usize, count: u32) -> Result<(Pass, Vec<Pass>), Box<dyn Error>> {
+    let first = bench.pass(&mut warn_of)?;
+    let left_out = images - first.images.min(images);
+    if left_out > first.images {
+        let reason = format!(
+            "{left_out} of {images} images cannot be loaded (the warnings say why); a rate of the others says little"
+        );
+        return Err(reason.into());
+    }
+    let passes = (0..count)
+        .map(|_| bench.pass(&mut warn_of))
+        .collect::<Result<_, _>>()?;
+    Ok((first, passes))
 }
 
-impl LoaderBench {
-    fn new(
-        source: Arc<dyn Source>,
-        pipeline: Pipeline,
-        args: &LoaderBenchArgs,
-        workers: Workers,
-        servers: Option<&Connect>,
-    ) -> Result<LoaderBench, Box<dyn Error>> {
-        let is_gpu = args.executor == AnyExecutor::Gpu;
-        crate::gpu::check(args.gpu.options(), is_gpu)?;
-        if !is_gpu && args.device != DeviceChoice::default() {
-            let why = "--device is where --executor gpu makes its batches, and this one makes them on the CPU; give --executor gpu, or \
-                       leave --device out";
-            return Err(Usage(why.to_owned()).into());
-        }
-        let elsewhere = servers.map(|connect| connect(workers)).transpose()?;
-        let options = LoaderOptions {
-            elsewhere,
-            batch_size: args.batch.batch_size,
-            workers,
-            shuffle: true,
-            seed: args.seed,
-            sample_type: args.sample_type,
-            prefetch: args.prefetch,
-            bad_image_limit: usize::MAX,
-            ..LoaderOptions::default()
-        };
-        let device = match args.executor {
-            AnyExecutor::Cpu(_) => DeviceChoice::Cpu,
-            AnyExecutor::Gpu => args.device,
-        };
-        let device = device::open(device).map_err(TrainError::from)?;
-        let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
-        let feed = Feed::new(source, pipeline, options, &maker)?;
-        Ok(LoaderBench { feed, epoch: 0 })
+/// A loader with this number of workers.
+fn bench(
+    source: Arc<dyn Source>,
+    pipeline: Pipeline,
+    args: &LoaderBenchArgs,
+    workers: Workers,
+    servers: Option<&Connect>,
+) -> Result<Bench, Box<dyn Error>> {
+    let is_gpu = args.executor == AnyExecutor::Gpu;
+    crate::gpu::check(args.gpu.options(), is_gpu)?;
+    if !is_gpu && args.device != DeviceChoice::default() {
+        let why = "--device is where --executor gpu makes its batches, and this one makes them on the CPU; give --executor gpu, or \
+                   leave --device out";
+        return Err(Usage(why.to_owned()).into());
     }
-
-    /// Loads every image once.
-    pub fn pass(&mut self) -> Result<Pass, Box<dyn Error>> {
-        let (begin, cpu) = (Instant::now(), ProcessTime::now());
-        let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
-        let mut decoded: Option<DecodedBy> = None;
-        let warn = |bad: &[BadImage]| {
-            for bad in bad {
-                note!("warning: left out {}: {}", bad.name, bad.reason);
-            }
-        };
-        let mut batches = self.feed.epoch(self.epoch);
-        for batch in &mut batches {
-            let batch = batch?;
-            warn(&batch.bad);
-            images += batch.labels.len();
-            if let Some(more) = batch.images.decoded_by() {
-                *decoded.get_or_insert_default() += more;
-            }
-            for span in &batch.spans {
-                let at = match span.stage {
-                    Stage::Read => 0,
-                    Stage::Decode => 1,
-                    Stage::Augment => 2,
-                    Stage::Batch => 3,
-                };
-                stages[at] += span.duration;
-            }
-        }
-        warn(&batches.unreported());
-        self.epoch += 1;
-        let mean = |total: Duration| total.as_secs_f64() * 1e6 / images.max(1) as f64;
-        let [read, decode, augment, batch] = stages.map(mean);
-        Ok(Pass {
-            images,
-            seconds: begin.elapsed().as_secs_f64(),
-            cpu_seconds: cpu.elapsed().as_secs_f64(),
-            stages: StageMeans {
-                read,
-                decode,
-                augment,
-                batch,
-            },
-            decoded,
-        })
-    }
+    let elsewhere = servers.map(|connect| connect(workers)).transpose()?;
+    let options = LoaderOptions {
+        elsewhere,
+        batch_size: args.batch.batch_size,
+        workers,
+        shuffle: true,
+        seed: args.seed,
+        sample_type: args.sample_type,
+        prefetch: args.prefetch,
+        bad_image_limit: usize::MAX,
+        ..LoaderOptions::default()
+    };
+    let device = match args.executor {
+        AnyExecutor::Cpu(_) => DeviceChoice::Cpu,
+        AnyExecutor::Gpu => args.device,
+    };
+    let device = device::open(device).map_err(TrainError::from)?;
+    let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
+    let feed = Feed::new(source, pipeline, options, &maker)?;
+    Ok(Bench::new(feed))
 }

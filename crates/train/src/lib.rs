@@ -76,6 +76,7 @@ mod servers;
 mod stage;
 mod steps;
 mod summary;
+pub mod sweep;
 mod timeline;
 mod together;
 pub mod weights;

@@ -1,18 +1,99 @@
-//! The output of `bench loader`: one line per number of workers, and where more workers stop helping.
+//! How many images per second a loader delivers by itself: passes over the images, a line for each number of workers, and where
+//! more workers stop helping.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use cpu_time::ProcessTime;
 use serde::Serialize;
 use stokehold_base::stats::percentile;
 use stokehold_cache::CacheFacts;
-use stokehold_loader::Loader;
+use stokehold_loader::{BadImage, Loader, Stage};
 use stokehold_pipeline::SampleType;
 use stokehold_profile::peak_rss;
-use stokehold_train::DecodedBy;
 
-use super::{LoaderBenchArgs, Pass};
+use crate::TrainError;
+use crate::executor::AnyExecutor;
+use crate::feed::{DecodedBy, Feed};
+
+/// One loader and the number of its next pass.
+pub struct Bench {
+    feed: Feed,
+    epoch: u64,
+}
+
+/// The result of one pass over the images.
+#[derive(Debug, Clone)]
+pub struct Pass {
+    /// Images that were delivered.
+    pub images: usize,
+    /// Wall time.
+    pub seconds: f64,
+    /// CPU time of all threads.
+    pub cpu_seconds: f64,
+    /// Mean time of each stage per image.
+    pub stages: StageMeans,
+    /// What decoded the images, if the executor is gpu.
+    pub decoded: Option<DecodedBy>,
+}
+
+impl Bench {
+    /// Of a feed, whose options say what its loader does.
+    pub fn new(feed: Feed) -> Self {
+        Self { feed, epoch: 0 }
+    }
+
+    /// The feed's loader.
+    pub fn loader(&self) -> &Loader {
+        self.feed.loader()
+    }
+
+    /// Loads every image once; `bad` hears of the images that are left out.
+    ///
+    /// # Errors
+    /// As the feed's.
+    pub fn pass(&mut self, bad: &mut dyn FnMut(&BadImage)) -> Result<Pass, TrainError> {
+        let (begin, cpu) = (Instant::now(), ProcessTime::now());
+        let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
+        let mut decoded: Option<DecodedBy> = None;
+        let mut batches = self.feed.epoch(self.epoch);
+        for batch in &mut batches {
+            let batch = batch?;
+            batch.bad.iter().for_each(&mut *bad);
+            images += batch.labels.len();
+            if let Some(more) = batch.images.decoded_by() {
+                *decoded.get_or_insert_default() += more;
+            }
+            for span in &batch.spans {
+                let at = match span.stage {
+                    Stage::Read => 0,
+                    Stage::Decode => 1,
+                    Stage::Augment => 2,
+                    Stage::Batch => 3,
+                };
+                stages[at] += span.duration;
+            }
+        }
+        batches.unreported().iter().for_each(bad);
+        self.epoch += 1;
+        let mean = |total: Duration| total.as_secs_f64() * 1e6 / images.max(1) as f64;
+        let [read, decode, augment, batch] = stages.map(mean);
+        Ok(Pass {
+            images,
+            seconds: begin.elapsed().as_secs_f64(),
+            cpu_seconds: cpu.elapsed().as_secs_f64(),
+            stages: StageMeans {
+                read,
+                decode,
+                augment,
+                batch,
+            },
+            decoded,
+        })
+    }
+}
 
 /// Mean time per image in each stage, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -65,28 +146,29 @@ pub struct Report {
 }
 
 impl Report {
-    /// Summarises the timed passes of a loader.
+    /// Summarises the passes of a loader over `data`: the first one, which warms up, and the timed ones, at least one. `published`
+    /// is load and image size (pixels) of the published load experiment, if this is one.
     pub fn new(
         data: &Path,
-        args: &LoaderBenchArgs,
+        executor: AnyExecutor,
+        published: Option<[u32; 2]>,
+        read_latency: Duration,
         loader: &Loader,
         cache: Option<CacheFacts>,
-        first: &Pass,
-        passes: Vec<Pass>,
+        (first, passes): (&Pass, &[Pass]),
     ) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
         let rates = of(|p| p.images as f64 / p.seconds);
-        let experiment = args.pipeline.is_none();
         Report {
             data: data.to_path_buf(),
-            executor: args.executor.to_string(),
-            load: experiment.then_some(args.load),
-            image_size: experiment.then_some(args.batch.image_size),
+            executor: executor.to_string(),
+            load: published.map(|[load, _]| load),
+            image_size: published.map(|[_, size]| size),
             workers: loader.workers(),
-            batch_size: args.batch.batch_size,
+            batch_size: loader.options().batch_size,
             prefetch: loader.prefetch(),
-            sample_type: args.sample_type,
-            read_latency_ms: args.read_latency.as_secs_f64() * 1e3,
+            sample_type: loader.options().sample_type,
+            read_latency_ms: read_latency.as_secs_f64() * 1e3,
             images: passes.first().map_or(0, |p| p.images),
             images_per_second: median(&rates),
             spread: [
