@@ -19,7 +19,7 @@ pub struct WorkerArgs {
 #[derive(Debug, Clone, ClapArgs)]
 pub struct CacheArgs {
     /// Pack images into this folder while they are read, for the next epochs; at most SIZE, by default 4/5 of the free disk.
-    /// Pixels stay the same (docs/cache.md) [default: STOKEHOLD_IMAGE_CACHE, or none].
+    /// Pixels stay the same (docs/concepts/cache.md) [default: STOKEHOLD_IMAGE_CACHE, or none].
     #[arg(long, value_name = "DIR[:SIZE]")]
     cache: Option<CachePlace>,
     /// Keep no images, whatever STOKEHOLD_IMAGE_CACHE says.

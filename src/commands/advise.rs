@@ -32,7 +32,7 @@ pub struct Args {
     /// The folder of a run of `stokehold train`, or of a PyTorch script under `stokehold profile`
     #[arg(required_unless_present = "command", conflicts_with = "command")]
     run: Option<Local>,
-    /// What machines cost and how fast GPUs are, as TOML [default: a small table of EC2's, in docs/machines.md]
+    /// What machines cost and how fast GPUs are, as TOML [default: a small table of EC2's, in docs/guide/machines.md]
     #[arg(long, value_name = "FILE")]
     prices: Option<Local>,
     /// Epochs of the whole training, for its cost [default: the run's; 1 of a script]

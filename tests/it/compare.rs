@@ -131,8 +131,8 @@ fn cells_are_compared_written_and_not_repeated() {
         .find(|line| line.starts_with("How it is judged: "))
         .unwrap();
     assert!(
-        include_str!("../../docs/compare.txt").contains(judged),
-        "docs/compare.txt: {judged}"
+        include_str!("../../docs/guide/compare-example.txt").contains(judged),
+        "docs/guide/compare-example.txt: {judged}"
     );
 
     let out = data.path().join("out");

@@ -1,8 +1,8 @@
-//! The table of crates in ARCHITECTURE.md.
+//! The table of crates in ARCHITECTURE.md, and the list of pages in docs/SUMMARY.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What every crate may use without a word, and what only tests use.
 const UNSAID: [&str; 4] = ["base", "simulate", "s3-server", "untested"];
@@ -43,4 +43,28 @@ fn crates_use_what_the_table_says() {
         found.insert(name, uses.map(str::to_owned).collect::<BTreeSet<String>>());
     }
     assert_eq!(said, found);
+}
+
+/// The book lists every page below docs/, and nothing that is not there.
+#[test]
+fn the_book_lists_every_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let text = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let listed: BTreeSet<PathBuf> = links.map(|link| docs.join(link)).collect();
+    let found: BTreeSet<PathBuf> = pages(&docs).into_iter().collect();
+    assert_eq!(listed, found);
+}
+
+/// The pages below a folder, without the book's list.
+pub fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            all.extend(pages(&path));
+        } else if path.extension().is_some_and(|end| end == "md") && !path.ends_with("SUMMARY.md") {
+            all.push(path);
+        }
+    }
+    all
 }

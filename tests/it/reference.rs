@@ -1,5 +1,5 @@
-//! docs/keys.md, docs/metrics.md and docs/schema are made of the code, and what they say is tried on the
-//! readers of the files.
+//! docs/reference/keys.md, docs/reference/metrics.md, docs/reference/schema and docs/concepts/emulated.md are made of the
+//! code, and what they say is tried on the readers of the files.
 
 #[path = "reference/tables.rs"]
 mod tables;
@@ -46,7 +46,7 @@ fn compare(name: &str, text: &str) {
 
 /// A table of a file that the user writes.
 struct Table {
-    /// Its heading in docs/keys.md, and its place in a file.
+    /// Its heading in docs/reference/keys.md, and its place in a file.
     heading: &'static str,
     /// Its name in the schema; `None` for the whole file.
     definition: Option<&'static str>,
@@ -212,7 +212,7 @@ fn tables_of_studies() -> Vec<Table> {
     ]
 }
 
-/// docs/emulated.md: the accelerators and their speeds.
+/// docs/concepts/emulated.md: the accelerators and their speeds.
 #[test]
 fn the_reference_of_accelerators_is_true() {
     let models = Arch::CLASSIFIERS;
@@ -242,7 +242,7 @@ fn the_reference_of_accelerators_is_true() {
     for accelerator in ACCELERATORS {
         writeln!(text, "- `{}`: {}.", accelerator.name, accelerator.source).unwrap();
     }
-    compare("emulated.md", &text);
+    compare("concepts/emulated.md", &text);
 }
 
 /// Job files and study files: tables, schema, reader.
@@ -327,7 +327,7 @@ fn the_reference_of_keys_is_true() {
         text.contains(&format!("max / min is {AUTO_LOGARITHMIC} or more")),
         "where auto is logarithmic"
     );
-    compare("keys.md", &text);
+    compare("reference/keys.md", &text);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn the_reference_of_schemas_is_true() {
         ("evaluation-of-pixels", of_pixels.into()),
     ] {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        compare(&format!("schema/{name}.json"), &text);
+        compare(&format!("reference/schema/{name}.json"), &text);
     }
 }
 
@@ -525,7 +525,7 @@ fn examples() -> Vec<(String, String)> {
         found.push((name.to_owned(), fs::read_to_string(root.join(name)).unwrap()));
     }
     let mut documents = vec![root.join("GUIDE.md"), root.join("README.md")];
-    documents.extend(fs::read_dir(docs()).unwrap().map(|entry| entry.unwrap().path()));
+    documents.extend(crate::house::pages(&docs()));
     for path in documents
         .iter()
         .filter(|path| path.extension().is_some_and(|end| end == "md"))
@@ -754,7 +754,7 @@ fn the_reference_of_metrics_is_true() {
     }
     let interval = format!("{} ms unless the recorder is", Settings::INTERVAL.as_millis());
     assert!(text.contains(&interval), "the usual interval");
-    compare("metrics.md", &text);
+    compare("reference/metrics.md", &text);
 }
 
 /// Whether a series of a recording has one of the documented names: `cpuN`, `PID NAME`, or the name itself.

@@ -148,7 +148,7 @@ impl Report {
              rounds, and its 95 % interval that of the sign test. If the interval holds zero or \
              the difference is below 1 %, there is no verdict.{}",
             match self.is_emulated() {
-                true => " The accelerator's speed is published or derived (docs/emulated.md), so seconds are those that it would take \
+                true => " The accelerator's speed is published or derived (docs/concepts/emulated.md), so seconds are those that it would take \
                          at that speed; a real one shares memory and bus with the loader.",
                 false => "",
             }

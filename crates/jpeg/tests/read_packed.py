@@ -1,4 +1,4 @@
-"""Reads a packed image by docs/packed-format.md alone: python read_packed.py TABLES FILE
+"""Reads a packed image by docs/reference/packed-format.md alone: python read_packed.py TABLES FILE
 
 Prints a line for each component: its number, its blocks a row, its rows of blocks, and the CRC-32 of all
 coefficients as 16-bit numbers, little-endian, each block in rows, block after block, row after row of blocks.

@@ -1,4 +1,4 @@
-"""Reads a folder of shards by docs/shard-format.md alone: python read_shards.py OUT
+"""Reads a folder of shards by docs/reference/shard-format.md alone: python read_shards.py OUT
 
 Prints a line for each sample: part, name, class, bytes of the file, their CRC-32, bytes of the tables of its shard.
  A packed JPEG is printed as it is stored.

@@ -27,7 +27,7 @@
 //!   recording. Without `/proc`, opening a recorder fails with [`ProfileError::NotSupported`]: no values are
 //!   invented.
 //! - [`Timeline`] takes the spans of steps, waits, phases and loader workers, from any thread in less than
-//!   200 ns, and from any process as lines (docs/timeline.md). Its totals count every span. In long runs the
+//!   200 ns, and from any process as lines (docs/concepts/timeline.md). Its totals count every span. In long runs the
 //!   files keep fewer and fewer of the details of images.
 //!
 //! A Stokehold training run also leaves a [`Workload`](workload::Workload): how fast its loader and its

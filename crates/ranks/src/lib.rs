@@ -23,7 +23,7 @@
 //! is the world that `mpirun` or `srun` started; it needs the feature `mpi`, and an MPI with its headers to build.
 //! [`requeue`] puts the job of Slurm that the ranks are back into the queue.
 //! MPI's buffers are in main memory: numbers of a device are copied there and back. (Open MPI takes no device memory in immediate
-//! operations, and stages it in main memory for blocking sums; docs/ranks.md.)
+//! operations, and stages it in main memory for blocking sums; docs/concepts/ranks.md.)
 
 mod link;
 mod local;

@@ -219,7 +219,7 @@ impl Run {
             return Err(unfit(format!(
                 "{steps} steps are not enough to predict from: at least {LEAST_STEPS} are needed, after {WARM_UP} of warm-up; {}",
                 match measured.recorded {
-                    0 => "record one that marks its steps (docs/timeline.md says how)",
+                    0 => "record one that marks its steps (docs/concepts/timeline.md says how)",
                     _ => "record a longer run",
                 }
             )));

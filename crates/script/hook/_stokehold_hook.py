@@ -9,7 +9,7 @@ Nothing of the program is changed until it imports torch, or Pillow and other de
 * the end of every optimizer's step, by torch's own global hook;
 * `Tensor.to` and `Tensor.cuda`, once CUDA is in use.
 
-Spans are lines for the socket STOKEHOLD_TIMELINE (docs/timeline.md). Every process that imports torch also keeps a file of
+Spans are lines for the socket STOKEHOLD_TIMELINE (docs/concepts/timeline.md). Every process that imports torch also keeps a file of
 its counters in the folder that STOKEHOLD_HOOK names, at most a second behind.
 
 What goes wrong in here ends the hook's part, never the program.

@@ -1,7 +1,7 @@
 """Starts Stokehold's hook, then the sitecustomize that this Python has of its own.
 
 Python imports a module of this name when it starts. `stokehold profile`, `stokehold run` and jobs put this folder at the
-front of PYTHONPATH; docs/scripts.md says what the hook does.
+front of PYTHONPATH; docs/guide/scripts.md says what the hook does.
 """
 
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A record's *head* has all that is known of the sample, and the image file follows. So one read of a known length fetches a
-//! sample. `docs/shard-format.md` has every byte.
+//! sample. `docs/reference/shard-format.md` has every byte.
 //!
 //! *Tables* are what packed JPEGs are decoded with, where they need others than every program has. They are read when a shard is
 //! opened, and go to the decoder with every sample ([`SampleBytes::tables`](crate::SampleBytes::tables)).

@@ -41,7 +41,7 @@ class Loader:
 
     Args:
         data: a data set's folder (``data/train/<class>/..`` and ``data/val/..``, or class folders), images and masks
-            (docs/segmentation.md), class folders in a bucket
+            (docs/guide/segmentation.md), class folders in a bucket
             (``s3://bucket/prefix``, ``gs://``, ``az://``, ``http://``), what ``stokehold prepare`` made of it, or an iterable of
             (path, label), labels from 0 to 4294967295. An iterable is gone through once.
         pipeline: a ``stokehold.transforms.Compose``, a torchvision Compose that ``from_torchvision`` can convert, the name

@@ -146,7 +146,7 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
         }
         let _ = writeln!(
             text,
-            "\nOthers have the best number of workers, and ranges are extrapolated: docs/machines.md says how. Prices: {}.",
+            "\nOthers have the best number of workers, and ranges are extrapolated: docs/guide/machines.md says how. Prices: {}.",
             machines.prices
         );
         for note in &machines.notes {

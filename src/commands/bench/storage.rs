@@ -34,7 +34,7 @@ pub struct StorageArgs {
     /// Folder for copies and caches, on the disk to be measured [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<Local>,
-    /// What requests and reads cost, as TOML [default: a small table, in docs/machines.md]
+    /// What requests and reads cost, as TOML [default: a small table, in docs/guide/machines.md]
     #[arg(long, value_name = "FILE")]
     prices: Option<Local>,
     #[command(flatten)]

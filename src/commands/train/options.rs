@@ -35,7 +35,7 @@ use crate::trainer::TrainerArgs;
 #[command(allow_negative_numbers = true)]
 pub struct Args {
     /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders with --val-split; for a segmenter images and
-    /// masks (see docs/segmentation.md). Without it, generated images from the user's cache folder.
+    /// masks (see docs/guide/segmentation.md). Without it, generated images from the user's cache folder.
     pub data: Option<PathBuf>,
 
     /// Continue from the run's latest checkpoint. `--resume RUN`, with the run's folder in the place of the data set, needs no
@@ -49,7 +49,7 @@ pub struct Args {
     pub requeue: bool,
 
     /// Set the options of a published recipe, and say which: torchvision's new one, of its ResNet-50 V2. Options of the command
-    /// line replace the recipe's. See docs/recipes.md.
+    /// line replace the recipe's. See docs/reference/recipes.md.
     #[arg(long, value_enum, value_name = "NAME")]
     pub recipe: Option<Recipe>,
 

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_reference_of_recipes_is_theirs() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/recipes.md");
         let page = std::fs::read_to_string(&path).unwrap();
         let (before, rest) = page.split_once("## Values\n").unwrap();
         let (known, after) = rest.split_once("## Sources\n").unwrap();
@@ -224,7 +224,7 @@ mod tests {
         }
         assert!(
             known == now,
-            "write docs/recipes.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold --bins the_reference_of"
+            "write docs/reference/recipes.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold --bins the_reference_of"
         );
     }
 }

@@ -20,7 +20,7 @@ use crate::terminal::note;
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Rules")]
 pub struct RulesOptions {
-    /// Judge these rules during the run: their names, training, system or all (see docs/rules.md).
+    /// Judge these rules during the run: their names, training, system or all (see docs/reference/rules.md).
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     rules: Vec<String>,
     /// What happens when one fires: log, stop (with a checkpoint), or a command for the shell, which finds STOKEHOLD_RULE and

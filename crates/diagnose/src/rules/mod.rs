@@ -52,7 +52,7 @@
 //! | `OtherPrograms` | other programs that use the cores next to the run |
 //! | `ProfilerReport` | whether any of the other rules fired |
 //!
-//! `docs/rules.md` has their parameters.
+//! `docs/reference/rules.md` has their parameters.
 //!
 //! # Without a GPU
 //!

@@ -1,6 +1,6 @@
 //! Packed images decoded on the device: their groups are uploaded as they are, and the result is coefficients.
 //!
-//! A packed image (`docs/packed-format.md`, the module `packed` of crate jpeg) is made of groups of blocks that are
+//! A packed image (`docs/reference/packed-format.md`, the module `packed` of crate jpeg) is made of groups of blocks that are
 //! read without any other, 32 symbols a step. So a group is the work of one warp: a *plane* of 32 units, in which each
 //! unit is a lane of the coder. Nothing has to synchronise, and no warp waits for another.
 //!

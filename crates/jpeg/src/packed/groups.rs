@@ -15,7 +15,7 @@ use crate::{ColorModel, Error};
 use std::sync::Arc;
 
 /// The groups that a region of a packed image depends on, before any symbol is read; borrowed from the
-/// [`Decoder`](crate::Decoder) that found them. `docs/packed-format.md` says how they are read.
+/// [`Decoder`](crate::Decoder) that found them. `docs/reference/packed-format.md` says how they are read.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedGroups<'a> {
     /// What the components mean.

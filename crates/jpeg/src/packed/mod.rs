@@ -2,7 +2,7 @@
 //! tenths of the bytes.
 //!
 //! Huffman codes cost some eight cycles a symbol, one after the other. Here 32 symbols are read at once, by asymmetric numeral
-//! systems whose tables fit a byte shuffle. `docs/packed-format.md` has the format byte by byte; this is how it works.
+//! systems whose tables fit a byte shuffle. `docs/reference/packed-format.md` has the format byte by byte; this is how it works.
 //!
 //! * A coefficient is one of 16 *tokens* ([`tokens`]), which say its magnitude up to a few raw bits.
 //! * A block is one of 16 *types*. A type says up to which coefficient the block has tokens, and which distributions they

@@ -401,7 +401,7 @@ fn an_eighth_of_the_size_takes_first_coefficients_alone() {
     assert!(found > 20 && 10 * without > 7 * found, "{found} {without}");
 }
 
-/// A reader that knows nothing but `docs/packed-format.md`.
+/// A reader that knows nothing but `docs/reference/packed-format.md`.
 #[test]
 fn a_reader_in_python_reads_the_same() {
     let python = std::env::var_os("STOKEHOLD_TEST_PYTHON").unwrap_or_else(|| "python3".into());

@@ -1,4 +1,4 @@
-//! docs/operations.md is made of the code: names, texts and defaults of `op.rs`, and the ranges that the checks themselves state.
+//! docs/reference/operations.md is made of the code: names, texts and defaults of `op.rs`, and the ranges that the checks themselves state.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -289,7 +289,7 @@ fn picture(name: &str, photo: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_reference_of_operations_is_true() {
-    let docs: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let docs: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
     let writes = std::env::var_os("STOKEHOLD_WRITE_DOCS").is_some();
     let text = reference();
     let data = tempfile::tempdir().unwrap();
@@ -327,4 +327,4 @@ fn the_reference_of_operations_is_true() {
     );
 }
 
-const AGAIN: &str = "write docs/operations.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold-pipeline operations";
+const AGAIN: &str = "write docs/reference/operations.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold-pipeline operations";

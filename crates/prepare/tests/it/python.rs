@@ -1,4 +1,4 @@
-//! A reader written from `docs/shard-format.md` alone, in Python without a package, reads the same.
+//! A reader written from `docs/reference/shard-format.md` alone, in Python without a package, reads the same.
 
 use std::env;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! docs/timeline.md keeps its word.
+//! docs/concepts/timeline.md keeps its word.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use stokehold_profile::{Node, Recording, events, span};
 
 /// The Python programs of the document, in order.
 fn programs() -> Vec<String> {
-    let text = include_str!("../../../../docs/timeline.md");
+    let text = include_str!("../../../../docs/concepts/timeline.md");
     let blocks = text.split("```python\n").skip(1);
     blocks
         .map(|block| block.split("```").next().unwrap().to_owned())
@@ -102,7 +102,7 @@ fn the_programs_of_the_document_work() {
 /// The table of names is that of the code.
 #[test]
 fn the_document_names_what_has_a_meaning() {
-    let text = include_str!("../../../../docs/timeline.md");
+    let text = include_str!("../../../../docs/concepts/timeline.md");
     for name in [
         span::STEP,
         span::EVAL_STEP,

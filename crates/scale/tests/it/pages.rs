@@ -28,13 +28,19 @@ pub fn example(loader_rate: Option<f64>, machines: &[u64]) -> Prediction {
 
 #[test]
 fn the_documents_show_what_the_program_prints() {
-    let guide = include_str!("../../../../docs/scale.md");
+    let guide = include_str!("../../../../docs/guide/scale.md");
     let readme = include_str!("../../README.md");
     let shown = text(&example(None, &[1, 5, 8]), "USD");
-    assert!(guide.contains(&shown), "docs/scale.md does not have\n{shown}");
+    assert!(
+        guide.contains(&shown),
+        "docs/guide/scale.md does not have\n{shown}"
+    );
     let untuned = text(&example(Some(4.0), &[1, 5]), "USD");
     let table = untuned.split("\n\n").next().unwrap();
-    assert!(guide.contains(table), "docs/scale.md does not have\n{table}");
+    assert!(
+        guide.contains(table),
+        "docs/guide/scale.md does not have\n{table}"
+    );
     let table = shown.split("\n\n").next().unwrap();
     assert!(readme.contains(table), "README.md does not have\n{table}");
 }

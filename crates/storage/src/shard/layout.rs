@@ -1,4 +1,4 @@
-//! The bytes of a shard, as `docs/shard-format.md` lists them: what is written, and how it is checked when read.
+//! The bytes of a shard, as `docs/reference/shard-format.md` lists them: what is written, and how it is checked when read.
 //!
 //! All numbers are little-endian. Nothing that is read is trusted: every length is compared with the bytes that are
 //! there before it is used.

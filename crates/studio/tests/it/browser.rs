@@ -646,7 +646,7 @@ fn ten_thousand_runs_are_shown_in_a_moment_and_a_thousand_numbers_a_second_drop_
         frames.len(),
         frames.iter().fold(0.0, |a: f64, b| a.max(*b))
     );
-    // A few times what docs/studio.md has, for machines that do other things too.
+    // A few times what docs/guide/studio.md has, for machines that do other things too.
     assert!(
         times.iter().copied().fold(f64::MAX, f64::min) < 500.0,
         "{times:?}"

@@ -297,7 +297,7 @@ fn ten_thousand_runs_are_a_page_in_a_moment() {
         first.json()["all"],
         grown as f64 / 1e6
     );
-    // docs/studio.md has the times of a quiet machine; here they may be a hundred times as long.
+    // docs/guide/studio.md has the times of a quiet machine; here they may be a hundred times as long.
     for time in [shell, cold, warm, home, filtered] {
         assert!(time < Duration::from_secs(10), "{time:?}");
     }

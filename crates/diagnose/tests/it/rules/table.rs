@@ -6,10 +6,10 @@ use std::path::Path;
 use stokehold_diagnose::rules::{Defaults, Parameter, Parameters, Rule, judge};
 use stokehold_profile::Recording;
 
-/// `docs/rules.md`. `STOKEHOLD_WRITE_DOCS=1` writes it.
+/// `docs/reference/rules.md`. `STOKEHOLD_WRITE_DOCS=1` writes it.
 #[test]
 fn the_reference_of_rules_is_true() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/rules.md");
     let text = reference();
     if std::env::var_os("STOKEHOLD_WRITE_DOCS").is_some() {
         std::fs::write(&path, &text).unwrap();
@@ -17,7 +17,7 @@ fn the_reference_of_rules_is_true() {
     let known = std::fs::read_to_string(&path).unwrap();
     assert!(
         known == text,
-        "write docs/rules.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold-diagnose"
+        "write docs/reference/rules.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold-diagnose"
     );
 }
 
