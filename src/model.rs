@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use stokehold_base::regular;
-use stokehold_pipeline::Pipeline;
+use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_train::TrainError;
 use stokehold_train::device::DeviceChoice;
-use stokehold_train::infer::{Classifier, FeedOptions, Given};
+use stokehold_train::infer::{Classifier, Given, InferOptions};
 use stokehold_train::model::Arch;
 use stokehold_train::weights::WeightsError;
-use stokehold_train::{AnyExecutor, TrainError};
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -47,8 +47,8 @@ pub struct ModelArgs {
 pub struct MachineArgs {
     /// Executor of the pipeline: fused (one resampling per image), per-op (operation after operation), or gpu (as
     /// fused, on the device that computes).
-    #[arg(long, value_name = "EXECUTOR", default_value_t = AnyExecutor::default())]
-    executor: AnyExecutor,
+    #[arg(long, value_name = "EXECUTOR", default_value_t = Executor::default())]
+    executor: Executor,
     /// Images per batch, at least 1.
     #[arg(long, value_name = "IMAGES", default_value_t = 32)]
     batch_size: usize,
@@ -67,7 +67,7 @@ impl ModelArgs {
     /// # Errors
     /// A file cannot be read; the errors of [`Classifier::open`].
     pub fn open(&self, machine: &MachineArgs) -> Result<Classifier, Box<dyn Error>> {
-        crate::gpu::check(machine.gpu.options(), machine.executor == AnyExecutor::Gpu)?;
+        crate::gpu::check(machine.gpu.options(), machine.executor == Executor::Gpu)?;
         let pipeline = self.pipeline.as_deref().map(Pipeline::named).transpose()?;
         let given = Given {
             arch: self.arch,
@@ -104,8 +104,8 @@ impl ModelArgs {
 
 impl MachineArgs {
     /// The same for the library.
-    pub fn options(&self) -> FeedOptions {
-        FeedOptions {
+    pub fn options(&self) -> InferOptions {
+        InferOptions {
             executor: self.executor,
             gpu: self.gpu.options(),
             batch_size: self.batch_size,

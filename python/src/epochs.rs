@@ -8,14 +8,13 @@ use std::collections::HashSet;
 use std::task::Poll;
 use std::time::Duration;
 
-use stokehold_gpu::GpuError;
-use stokehold_loader::{BadImage, LoaderError, State};
+use stokehold_loader::{BadImage, BatchStream, Loader, LoaderError, State};
 
-use crate::feed::{Fed, Feed, FeedBatches};
+use crate::batch::{Parts, parts};
 
 /// The epochs of a loader, one at a time.
 pub(crate) struct Epochs {
-    running: Option<FeedBatches>,
+    running: Option<Box<dyn BatchStream>>,
     /// The number of iterations begun so far; the last one is the current one.
     begun: u64,
     /// Where the next iteration begins.
@@ -45,8 +44,8 @@ pub(crate) enum Stopped {
 
 impl Epochs {
     /// Before the first epoch.
-    pub(crate) fn new(feed: &Feed) -> Self {
-        let start = feed.loader().start_of(0);
+    pub(crate) fn new(loader: &Loader) -> Self {
+        let start = loader.start_of(0);
         Self {
             running: None,
             begun: 0,
@@ -65,19 +64,19 @@ impl Epochs {
 
     /// Whether an iteration has batches left. A consumer that takes exactly as many as there are, without
     /// asking for one more, is done too.
-    pub(crate) fn is_running(&self, feed: &Feed) -> bool {
-        self.running.is_some() && self.stand.batch < feed.loader().batches_per_epoch() as u64
+    pub(crate) fn is_running(&self, loader: &Loader) -> bool {
+        self.running.is_some() && self.stand.batch < loader.batches_per_epoch() as u64
     }
 
     /// Begins the next epoch, or the rest of it, and ends the current iteration. Returns the number of the iteration.
-    pub(crate) fn begin(&mut self, feed: &Feed) -> Result<u64, LoaderError> {
-        if self.is_running(feed) {
+    pub(crate) fn begin(&mut self, loader: &Loader) -> Result<u64, LoaderError> {
+        if self.is_running(loader) {
             self.superseded.insert(self.begun);
         }
         self.stop();
-        self.running = Some(feed.resume(self.next.clone())?);
+        self.running = Some(loader.resume(self.next.clone())?);
         self.stand = self.next.clone();
-        self.next = feed.loader().start_of(self.stand.epoch + 1);
+        self.next = loader.start_of(self.stand.epoch + 1);
         self.taken = false;
         self.begun += 1;
         Ok(self.begun)
@@ -88,7 +87,7 @@ impl Epochs {
         &mut self,
         iteration: u64,
         patience: Duration,
-    ) -> Result<Option<Result<Fed, GpuError>>, Stopped> {
+    ) -> Result<Option<Result<Parts, LoaderError>>, Stopped> {
         if self.closed {
             return Err(Stopped::Closed);
         }
@@ -118,7 +117,7 @@ impl Epochs {
                 self.stand = self.next.clone();
             }
         }
-        Ok(next)
+        Ok(next.map(|batch| parts(batch?)))
     }
 
     /// The bad images that no batch of the finished iteration has reported; only once.
@@ -162,16 +161,16 @@ impl Epochs {
 
     /// Sets the epoch of the next iteration. If the next iteration would resume that epoch in its middle, it
     /// still does.
-    pub(crate) fn set_epoch(&mut self, feed: &Feed, epoch: u64) {
+    pub(crate) fn set_epoch(&mut self, loader: &Loader, epoch: u64) {
         if self.next.epoch != epoch {
-            self.next = feed.loader().start_of(epoch);
+            self.next = loader.start_of(epoch);
             self.stand = self.next.clone();
         }
     }
 
     /// Makes the next iteration continue from a state.
-    pub(crate) fn resume(&mut self, feed: &Feed, state: State) -> Result<(), LoaderError> {
-        feed.loader().check_state(&state)?;
+    pub(crate) fn resume(&mut self, loader: &Loader, state: State) -> Result<(), LoaderError> {
+        loader.check_state(&state)?;
         self.running = None;
         self.next = state.clone();
         self.stand = state;

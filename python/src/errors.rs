@@ -45,6 +45,8 @@ impl<T> Raise<T> for Result<T, LoaderError> {
                 | LoaderError::NoSubstitute(_)
                 | LoaderError::AllBad { .. } => DataError::new_err(text),
                 LoaderError::Forked { .. } => UsageError::new_err(text),
+                LoaderError::Device(error) if error.is_input() => OptionError::new_err(in_python(&error)),
+                LoaderError::Device(error) => StokeholdError::new_err(in_python(&error)),
                 _ => StokeholdError::new_err(text),
             }
         })
@@ -53,22 +55,12 @@ impl<T> Raise<T> for Result<T, LoaderError> {
 
 impl<T> Raise<T> for Result<T, GpuError> {
     fn raise(self) -> Result<T, PyErr> {
-        self.or_else(|error| match error {
-            GpuError::Loader(error) => Err(error).raise(),
-            GpuError::Pipeline(error) => Err(error).raise(),
-            GpuError::Unavailable { .. }
-            | GpuError::UnknownDevice(_)
-            | GpuError::UnknownDecode(_)
-            | GpuError::Budget { .. }
-            | GpuError::Piece { .. }
-            | GpuError::TooMany { .. } => Err(OptionError::new_err(in_python(&error))),
-            _ => Err(StokeholdError::new_err(in_python(&error))),
-        })
+        self.map_err(LoaderError::from).raise()
     }
 }
 
 /// An error in which the command line's options are arguments.
-fn in_python(error: &GpuError) -> String {
+fn in_python(error: &impl std::fmt::Display) -> String {
     said(error)
         .replace("--gpu-memory-budget", "gpu_memory_budget")
         .replace("--batch-size", "batch_size")

@@ -18,9 +18,9 @@
 //!   consumer's stream is done with it (features `cuda` and `vulkan`: the executor `gpu`).
 //! * **A fork raises an exception and does not hang**: only the process that made a loader may use it.
 
+mod batch;
 mod epochs;
 mod errors;
-mod feed;
 mod image_cache;
 mod images;
 mod loader;

@@ -9,17 +9,16 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_cache::{Cache, CachePlace, share_of_environment};
-use stokehold_gpu::{Decode, DeviceName, GpuError};
+use stokehold_gpu::{Decode, DeviceName};
 use stokehold_loader::{
-    Address, BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers,
+    Address, BadImagePolicy, BatchStream, Elsewhere, LoaderError, LoaderOptions, Sampler, State, Workers,
 };
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 use stokehold_remote::{DataPart, Servers};
 
+use crate::batch::{Bad, OnDevice, Parts, bad, parts};
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
-use crate::feed::{Fed, Feed, FeedBatches, OnDevice};
-use crate::memory::Memory;
 use crate::pipeline::Pipeline;
 use crate::source::Source;
 
@@ -33,7 +32,7 @@ pub(crate) struct Loader {
 }
 
 struct Core {
-    feed: Feed,
+    loader: stokehold_loader::Loader,
     cache: Option<Arc<Cache>>,
     /// A thread that holds the GIL locks this only for a moment: it releases the GIL during every wait. A
     /// thread that waits for a batch locks it repeatedly; the mutex is fair, so that another thread gets its
@@ -45,7 +44,7 @@ impl Core {
     /// Calls `work` with the epochs, without the GIL; fails in a fork, where the mutex may stay locked for
     /// ever.
     fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Epochs) -> T) -> PyResult<T> {
-        self.feed.loader().check_process().raise()?;
+        self.loader.check_process().raise()?;
         Ok(py.detach(|| work(&mut self.epochs.lock())))
     }
 }
@@ -194,15 +193,11 @@ impl Loader {
             rank,
             world_size,
             parts,
-            executor: match executor {
-                // It ignores the CPU's executor.
-                "gpu" => Executor::default(),
-                name => name.parse::<Executor>().map_err(|_| {
-                    OptionError::new_err(format!(
-                        "no executor is called '{name}'; there are fused, per-op and gpu"
-                    ))
-                })?,
-            },
+            executor: executor.parse::<Executor>().map_err(|_| {
+                OptionError::new_err(format!(
+                    "no executor is called '{executor}'; there are fused, per-op and gpu"
+                ))
+            })?,
             decode: DecodeOptions { exif },
             sample_type: dtype.parse::<SampleType>().raise()?,
             bad_images: bad_images.parse::<BadImagePolicy>().raise()?,
@@ -233,17 +228,16 @@ impl Loader {
             }),
         };
         let addresses = addresses(source, &remote)?;
-        let operations = pipeline.operations.clone();
+        let options = LoaderOptions {
+            device: py.detach(|| on.map(OnDevice::open).transpose()).raise()?,
+            ..options
+        };
+        let new =
+            |images, options| stokehold_loader::Loader::new(images, pipeline.operations.clone(), options);
         if addresses.is_some() || place.is_some() {
             // A loader that makes nothing: it checks what only a loader knows, such as ranks and weights.
-            let (images, operations, options) =
-                (Arc::clone(&source.images), operations.clone(), options.clone());
-            // So does one on the device, which may not be there.
-            py.detach(|| match &on {
-                None => Feed::on_cpu(images, operations, options),
-                Some(on) => Feed::on_device(images, operations, options, on.clone()),
-            })
-            .raise()?;
+            let (images, options) = (Arc::clone(&source.images), options.clone());
+            py.detach(|| new(images, options)).raise()?;
         }
         let options = LoaderOptions {
             elsewhere: connect(py, addresses, workers)?,
@@ -256,20 +250,20 @@ impl Loader {
             Some(cache) => cache.of(Arc::clone(&source.images)),
             None => Arc::clone(&source.images),
         };
-        let feed = py.detach(|| match on {
-            None => Feed::on_cpu(images, operations, options),
-            Some(on) => Feed::on_device(images, operations, options, on),
-        });
-        let feed = feed.raise()?;
-        let epochs = Mutex::new(Epochs::new(&feed));
+        let loader = py.detach(|| new(images, options)).raise()?;
+        let epochs = Mutex::new(Epochs::new(&loader));
         Ok(Self {
-            core: Arc::new(Core { feed, cache, epochs }),
+            core: Arc::new(Core {
+                loader,
+                cache,
+                epochs,
+            }),
         })
     }
 
     /// The batches that each server has made so far, and this machine's threads.
     fn made(&self) -> Vec<(String, u64)> {
-        let elsewhere = self.core.feed.loader().options().elsewhere.as_ref();
+        let elsewhere = self.core.loader.options().elsewhere.as_ref();
         elsewhere.map(|servers| servers.made()).unwrap_or_default()
     }
 
@@ -284,7 +278,7 @@ impl Loader {
 
     /// What the cache has done, as JSON.
     fn cache(&self) -> PyResult<Option<String>> {
-        self.core.feed.loader().check_process().raise()?;
+        self.core.loader.check_process().raise()?;
         let facts = self.core.cache.as_ref().map(|cache| cache.facts());
         let json = facts.map(|facts| serde_json::to_string(&facts)).transpose();
         json.map_err(|error| OptionError::new_err(error.to_string()))
@@ -292,19 +286,19 @@ impl Loader {
 
     /// Batches per epoch.
     fn __len__(&self) -> usize {
-        self.core.feed.loader().batches_per_epoch()
+        self.core.loader.batches_per_epoch()
     }
 
     /// Channels, height and width of every image.
     #[getter]
     fn shape(&self) -> [usize; 3] {
-        self.core.feed.loader().shape()
+        self.core.loader.shape()
     }
 
     /// Worker threads per epoch.
     #[getter]
     fn num_workers(&self) -> usize {
-        self.core.feed.loader().workers()
+        self.core.loader.workers()
     }
 
     /// The current epoch, or the one that begins next.
@@ -315,7 +309,7 @@ impl Loader {
 
     /// Bad images so far: (sample, name, reason).
     fn bad_images(&self) -> Vec<(u64, String, String)> {
-        let bad = self.core.feed.loader().bad_images().into_iter();
+        let bad = self.core.loader.bad_images().into_iter();
         bad.map(|bad| (bad.sample, bad.name, bad.reason)).collect()
     }
 
@@ -324,7 +318,7 @@ impl Loader {
         let core = &self.core;
         let begun = core.with(py, |epochs| match epochs.is_closed() {
             true => Err("the loader is closed; make a new one"),
-            false => Ok(epochs.begin(&core.feed)),
+            false => Ok(epochs.begin(&core.loader)),
         })?;
         let number = begun.map_err(UsageError::new_err)?.raise()?;
         Ok(Iteration {
@@ -336,7 +330,7 @@ impl Loader {
     /// Begins an epoch whose batches are given while it runs; the first `first` are skipped. Any number of them may run at once, next
     /// to the iterations of `begin`.
     fn given(&self, epoch: u64, first: u64) -> PyResult<Given> {
-        self.core.feed.loader().check_process().raise()?;
+        self.core.loader.check_process().raise()?;
         let (giver, coming) = unbounded();
         Ok(Given {
             core: Arc::clone(&self.core),
@@ -359,7 +353,7 @@ impl Loader {
     fn set_epoch(&self, py: Python<'_>, epoch: i64) -> PyResult<()> {
         let epoch = at_least(0, "epoch", epoch)? as u64;
         self.core
-            .with(py, |epochs| epochs.set_epoch(&self.core.feed, epoch))
+            .with(py, |epochs| epochs.set_epoch(&self.core.loader, epoch))
     }
 
     /// The state as JSON.
@@ -377,9 +371,9 @@ impl Loader {
         })?;
         let resumed = self
             .core
-            .with(py, |epochs| match epochs.is_running(&self.core.feed) {
+            .with(py, |epochs| match epochs.is_running(&self.core.loader) {
                 true => None,
-                false => Some(epochs.resume(&self.core.feed, state)),
+                false => Some(epochs.resume(&self.core.loader, state)),
             })?;
         resumed
             .ok_or_else(|| {
@@ -408,26 +402,6 @@ pub(crate) struct Iteration {
     number: u64,
 }
 
-/// Images, labels or masks, sample numbers, and the new bad images.
-type Parts = (Memory, Memory, Memory, Vec<Bad>);
-
-/// A bad image: name and reason.
-type Bad = (String, String);
-
-fn bad(found: Vec<BadImage>) -> Vec<Bad> {
-    found.into_iter().map(|bad| (bad.name, bad.reason)).collect()
-}
-
-fn parts(batch: Fed) -> Parts {
-    let Fed {
-        images,
-        targets,
-        samples,
-        bad: found,
-    } = batch;
-    (images, targets, samples, bad(found))
-}
-
 #[pymethods]
 impl Iteration {
     /// The next batch; `None` at the end.
@@ -451,7 +425,7 @@ impl Iteration {
                 }
             }
         };
-        Ok(batch.map(parts))
+        Ok(batch)
     }
 
     /// The bad images that no batch has reported, after the last batch.
@@ -463,7 +437,7 @@ impl Iteration {
 /// Leaving a loop early ends its epoch: its threads, and the batches that they have prefetched.
 impl Drop for Iteration {
     fn drop(&mut self) {
-        if self.core.feed.loader().check_process().is_err() {
+        if self.core.loader.check_process().is_err() {
             return;
         }
         let end = || self.core.epochs.lock().end(self.number);
@@ -489,16 +463,16 @@ enum Running {
     /// Batches may have been given.
     Not(Receiver<Vec<usize>>),
     /// With a batch that was asked for after one that was passed over, and its number.
-    Yes(FeedBatches, Option<(u64, Fed)>),
+    Yes(Box<dyn BatchStream>, Option<(u64, Parts)>),
     Over,
 }
 
 impl Given {
-    fn start_if_not(&self, running: &mut Running) -> Result<(), GpuError> {
+    fn start_if_not(&self, running: &mut Running) -> Result<(), LoaderError> {
         match std::mem::replace(running, Running::Over) {
             Running::Not(coming) => {
                 let (epoch, first) = self.begin;
-                *running = Running::Yes(self.core.feed.given(epoch, first, coming)?, None);
+                *running = Running::Yes(self.core.loader.given(epoch, first, coming)?, None);
             }
             other => *running = other,
         }
@@ -523,13 +497,13 @@ impl Given {
 
     /// Has the threads begin with what was given.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.feed.loader().check_process().raise()?;
+        self.core.loader.check_process().raise()?;
         py.detach(|| self.start_if_not(&mut self.running.lock())).raise()
     }
 
     /// The batch `number`, which is the next one; `None` if none of its images can be had, and at the end. Waits for it to be given.
     fn next(&self, py: Python<'_>, number: u64) -> PyResult<Option<Parts>> {
-        self.core.feed.loader().check_process().raise()?;
+        self.core.loader.check_process().raise()?;
         loop {
             let next = py.detach(|| {
                 let mut running = self.running.lock();
@@ -544,23 +518,23 @@ impl Given {
                     None if batches.passed() > number => return Poll::Ready(None),
                     None => batches
                         .next_within(LOOK)
-                        .map(|next| next.map(|fed| Ok((batches.state().batch - 1, fed?)))),
+                        .map(|next| next.map(|batch| Ok((batches.state().batch - 1, parts(batch?)?)))),
                 };
                 match next {
-                    Poll::Ready(Some(Ok((later, fed)))) if later > number => {
-                        *held = Some((later, fed));
+                    Poll::Ready(Some(Ok((later, made)))) if later > number => {
+                        *held = Some((later, made));
                         Poll::Ready(None)
                     }
-                    Poll::Ready(Some(Ok((_, fed)))) => Poll::Ready(Some(Ok(fed))),
+                    Poll::Ready(Some(Ok((_, made)))) => Poll::Ready(Some(Ok(made))),
                     Poll::Ready(end) => {
                         *running = Running::Over;
-                        Poll::Ready(end.map(|end| end.map(|(_, fed)| fed)))
+                        Poll::Ready(end.map(|end| end.map(|(_, made)| made)))
                     }
                     Poll::Pending => Poll::Pending,
                 }
             });
             match next {
-                Poll::Ready(next) => return Ok(next.transpose().raise()?.map(parts)),
+                Poll::Ready(next) => return next.transpose().raise(),
                 Poll::Pending => py.check_signals()?,
             }
         }
@@ -568,7 +542,7 @@ impl Given {
 
     /// Ends it: its threads, and the batches that they have prefetched.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.feed.loader().check_process().raise()?;
+        self.core.loader.check_process().raise()?;
         self.giver.lock().take();
         py.detach(|| *self.running.lock() = Running::Over);
         Ok(())
@@ -578,7 +552,7 @@ impl Given {
 impl Drop for Given {
     fn drop(&mut self) {
         let running = std::mem::replace(self.running.get_mut(), Running::Over);
-        if self.core.feed.loader().check_process().is_err() {
+        if self.core.loader.check_process().is_err() {
             // The threads are those of another process, and may have locked what the fork has.
             std::mem::forget((running, self.giver.get_mut().take()));
             return;

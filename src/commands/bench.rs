@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use stokehold_loader::{Address, BadImage, LoaderOptions, Workers};
+use stokehold_loader::{Address, BadImage, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::op::Op;
-use stokehold_pipeline::{Pipeline, SampleType};
+use stokehold_pipeline::{Executor, Pipeline, SampleType};
 use stokehold_storage::{Dataset, Images, SlowSource, Source};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::sweep::{Bench, Pass, Report, Sweep};
-use stokehold_train::{AnyExecutor, Feed, Maker, TrainError};
+use stokehold_train::{TrainError, open_device};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -56,8 +56,8 @@ pub struct LoaderBenchArgs {
     /// A folder of images, at any depth; labels do not matter, and the training images' masks are loaded where they have masks [default: generated photographs]
     data: Option<PathBuf>,
     /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device (auto is for `train` only)
-    #[arg(long, default_value_t = AnyExecutor::default())]
-    executor: AnyExecutor,
+    #[arg(long, default_value_t = Executor::default())]
+    executor: Executor,
     /// The device of --executor gpu: auto, cuda, vulkan, or one that `stokehold devices` lists, such as cuda:1
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
@@ -133,7 +133,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             let reason = "--read-latency delays reads of this machine, and servers read; leave it out";
             return Err(Usage(reason.into()).into());
         }
-        if args.executor == AnyExecutor::Gpu {
+        if args.executor == Executor::Gpu {
             return Err(Usage(
                 "servers make batches with --executor fused or per-op; choose one of these".into(),
             )
@@ -243,16 +243,23 @@ fn bench(
     workers: Workers,
     servers: Option<&Connect>,
 ) -> Result<Bench, Box<dyn Error>> {
-    let is_gpu = args.executor == AnyExecutor::Gpu;
+    let is_gpu = args.executor == Executor::Gpu;
     crate::gpu::check(args.gpu.options(), is_gpu)?;
     if !is_gpu && args.device != DeviceChoice::default() {
         let why = "--device is where --executor gpu makes its batches, and this one makes them on the CPU; give --executor gpu, or \
                    leave --device out";
         return Err(Usage(why.to_owned()).into());
     }
+    let device = match args.executor {
+        Executor::PerOp | Executor::Fused => DeviceChoice::Cpu,
+        Executor::Gpu => args.device,
+    };
+    let device = device::open(device).map_err(TrainError::from)?;
     let elsewhere = servers.map(|connect| connect(workers)).transpose()?;
     let options = LoaderOptions {
         elsewhere,
+        executor: args.executor,
+        device: open_device(args.executor, args.gpu.options(), &device)?,
         batch_size: args.batch.batch_size,
         workers,
         shuffle: true,
@@ -262,12 +269,5 @@ fn bench(
         bad_image_limit: usize::MAX,
         ..LoaderOptions::default()
     };
-    let device = match args.executor {
-        AnyExecutor::Cpu(_) => DeviceChoice::Cpu,
-        AnyExecutor::Gpu => args.device,
-    };
-    let device = device::open(device).map_err(TrainError::from)?;
-    let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
-    let feed = Feed::new(source, pipeline, options, &maker)?;
-    Ok(Bench::new(feed))
+    Ok(Bench::new(Loader::new(source, pipeline, options)?))
 }

@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let classifier = args.model.open(&args.machine)?;
     let classes = &classifier.facts().classes;
     let k = (args.topk as usize).min(classes.len());
-    let feed = classifier.feed(Arc::clone(&source) as _, &args.machine.options())?;
+    let loader = classifier.loader(Arc::clone(&source) as _, &args.machine.options())?;
     let masks = match (classifier.facts().arch.segments(), &args.out) {
         (true, Some(folder)) => Some(Masks::new(folder, &*source, classifier.facts())?),
         (true, None) => {
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     match &masks {
         Some(masks) => {
-            for outcome in classifier.masks(&feed) {
+            for outcome in classifier.masks(&loader) {
                 let Outcome { sample, prediction } = outcome?;
                 let shares = match prediction {
                     Ok(mask) => Ok(masks.write(sample as usize, &mask, k)?),
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         None => {
-            for outcome in classifier.outcomes(&feed) {
+            for outcome in classifier.outcomes(&loader) {
                 let Outcome { sample, prediction } = outcome?;
                 row(sample, prediction.map(|logits| top_k(&logits, k)))?;
             }

@@ -18,10 +18,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use stokehold_base::shell;
+use stokehold_pipeline::Executor;
 use stokehold_ranks::{RequeueError, requeue};
 use stokehold_storage::Dataset;
 use stokehold_train::run::RunFolder;
-use stokehold_train::{AnyExecutor, ExecutorChoice, Ranks, TrainError, TrainerChoice};
+use stokehold_train::{Ranks, TrainError, TrainerChoice};
 
 use crate::failure::Usage;
 use crate::{damage, interrupt, ranks};
@@ -53,10 +54,7 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
         Some(run) => again::config(args, run)?,
         None => args.into_config()?,
     };
-    let may_be_gpu = matches!(
-        config.executor,
-        ExecutorChoice::Auto | ExecutorChoice::Of(AnyExecutor::Gpu)
-    );
+    let may_be_gpu = matches!(config.executor, None | Some(Executor::Gpu));
     crate::gpu::check(config.gpu, may_be_gpu)?;
     let resume = resume_command(&config.run_dir);
     if ranks.is_first() {

@@ -9,8 +9,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use indicatif::ProgressBar;
 use stokehold_base::uri;
 use stokehold_base::words::plural;
-use stokehold_pipeline::Pipeline;
-use stokehold_train::AnyExecutor;
+use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_transform::{
     Done, End, Inputs, Model, Native, Options, Script, ScriptOptions, Share, Split, transform,
 };
@@ -152,7 +151,7 @@ fn open(args: &Args, stop: &std::sync::atomic::AtomicBool) -> Result<Option<Box<
         return Ok(Some(Box::new(native)));
     };
     let feed = args.machine.options();
-    if feed.executor == AnyExecutor::Gpu {
+    if feed.executor == Executor::Gpu {
         return Err(
             Usage("a script gets its images from the CPU: --executor fused or per-op".to_owned()).into(),
         );

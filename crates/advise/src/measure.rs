@@ -22,7 +22,7 @@ use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
-use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_ratio};
+use stokehold_train::{Precision, TrainConfig, step_ratio};
 
 use crate::AdviseError;
 
@@ -207,11 +207,12 @@ fn of_loader(
     wait: Option<Duration>,
 ) -> Result<Vec<Alternative>, AdviseError> {
     let config = &record.config;
-    let AnyExecutor::Cpu(executor) = record.executor.executor else {
+    let executor = record.executor.executor;
+    if executor == Executor::Gpu {
         return Err(AdviseError::Failed(
             "the run's images were made on its device".to_owned(),
         ));
-    };
+    }
     images.limit(IMAGES);
     let aside = tempfile::tempdir()?;
     let (images, shards) = if matches!(images, Images::Shards(_)) {

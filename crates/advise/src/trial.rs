@@ -142,7 +142,7 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), AdviseError> {
     let wrong = |error: &dyn Display| AdviseError::Failed(error.to_string());
     match change {
         Change::Workers { workers, .. } => config.workers = workers.to_string().parse::<Workers>()?,
-        Change::Executor { executor } => config.executor = executor.parse()?,
+        Change::Executor { executor } => config.executor = Some(executor.parse()?),
         Change::BatchSize { batch_size } => {
             config.batch_size = usize::try_from(*batch_size).map_err(|error| wrong(&error))?
         }

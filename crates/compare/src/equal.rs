@@ -13,7 +13,7 @@ use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::Images;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
-use stokehold_train::{AnyExecutor, GpuOptions, Steps};
+use stokehold_train::{GpuOptions, Steps};
 
 use crate::CompareError;
 use crate::plan::{Plan, TrainerPlan, Trial};
@@ -55,10 +55,8 @@ pub(crate) fn is_possible(plan: &Plan) -> bool {
 }
 
 fn cpu_trials(plan: &Plan) -> impl Iterator<Item = (Trial, Executor)> {
-    plan.trials.iter().filter_map(|&trial| match trial.executor() {
-        Some(AnyExecutor::Cpu(executor)) => Some((trial, executor)),
-        _ => None,
-    })
+    let executors = plan.trials.iter().map(|&trial| (trial, trial.executor()));
+    executors.filter_map(|(trial, executor)| Some((trial, executor.filter(|by| *by != Executor::Gpu)?)))
 }
 
 /// Trains each native trial for some steps; `None` if stopped meanwhile.
@@ -79,7 +77,7 @@ pub(crate) fn measure(
     };
     let (mut losses, mut labels) = (Vec::new(), Vec::new());
     for (_, executor) in cpu_trials(plan) {
-        let config = small.config(Arch::Resnet18, load, Trial::Fused, AnyExecutor::Cpu(executor));
+        let config = small.config(Arch::Resnet18, load, Trial::Fused, executor);
         let made = Steps::open(config, images.clone().without_masks())?.make(STEPS, stop)?;
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -120,7 +118,10 @@ fn first_batch(
     let pipeline = Pipeline::published(load, plan.image_size);
     let loader = Loader::new(Arc::new(images.clone()), pipeline, options)?;
     match loader.epoch(0).next().transpose()? {
-        Some(batch) => Ok((batch.images.into_f32().to_vec(), batch.labels)),
+        Some(batch) => {
+            let numbers = batch.pixels.into_f32().map(|numbers| numbers.to_vec());
+            Ok((numbers.unwrap_or_default(), batch.labels))
+        }
         None => Ok((Vec::new(), Vec::new())),
     }
 }

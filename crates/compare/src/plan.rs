@@ -19,7 +19,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainerChoice};
+use stokehold_train::{GpuOptions, TrainConfig, TrainerChoice};
 
 use crate::CompareError;
 
@@ -106,11 +106,11 @@ impl Trial {
     }
 
     /// The executor of a native trial; `None` for a trial in Python.
-    pub fn executor(self) -> Option<AnyExecutor> {
+    pub fn executor(self) -> Option<Executor> {
         match self {
-            Self::PerOp => Some(AnyExecutor::Cpu(Executor::PerOp)),
-            Self::Fused | Self::Remote | Self::Cached => Some(AnyExecutor::Cpu(Executor::Fused)),
-            Self::Gpu => Some(AnyExecutor::Gpu),
+            Self::PerOp => Some(Executor::PerOp),
+            Self::Fused | Self::Remote | Self::Cached => Some(Executor::Fused),
+            Self::Gpu => Some(Executor::Gpu),
             _ => None,
         }
     }
@@ -263,7 +263,7 @@ impl Plan {
                         "{trial} cannot feed PyTorch; 'stokehold' is our loader in Python, and an emulated accelerator takes both"
                     ));
                 }
-                (TrainerPlan::Emulated(_), Some(AnyExecutor::Gpu)) => {
+                (TrainerPlan::Emulated(_), Some(Executor::Gpu)) => {
                     return wrong(
                         "executor gpu needs a device, and the emulated accelerator has none; train with Burn"
                             .to_owned(),
@@ -301,8 +301,7 @@ impl Plan {
             ));
         }
         for (model, load) in self.cells() {
-            self.config(model, load, Trial::Fused, AnyExecutor::Cpu(Executor::Fused))
-                .check()?;
+            self.config(model, load, Trial::Fused, Executor::Fused).check()?;
         }
         Ok(())
     }
@@ -370,7 +369,7 @@ impl Plan {
     }
 
     /// What a native trial does, with its executor.
-    pub fn config(&self, model: Arch, load: u32, trial: Trial, executor: AnyExecutor) -> TrainConfig {
+    pub fn config(&self, model: Arch, load: u32, trial: Trial, executor: Executor) -> TrainConfig {
         // No thread of this machine makes batches next to the servers.
         let (servers, workers) = match trial {
             Trial::Remote => (self.servers.clone(), Workers::Auto),
@@ -399,7 +398,7 @@ impl Plan {
                 None => Pipeline::published(load, self.image_size),
             },
             eval_pipeline: Pipeline::imagenet_eval(self.image_size, self.image_size),
-            executor: ExecutorChoice::Of(executor),
+            executor: Some(executor),
             gpu,
             exif: false,
             epochs: 1,
@@ -586,7 +585,7 @@ pub(crate) mod tests {
         remote.trials.push(Trial::Remote);
         remote.servers = vec!["tcp://a:7000".parse().unwrap()];
         remote.check().unwrap();
-        let config = |trial| remote.config(Arch::Resnet18, 1, trial, AnyExecutor::Cpu(Executor::Fused));
+        let config = |trial| remote.config(Arch::Resnet18, 1, trial, Executor::Fused);
         assert_eq!(config(Trial::Remote).servers, remote.servers);
         assert!(config(Trial::Fused).servers.is_empty());
         let refused = |change: fn(&mut Plan)| {

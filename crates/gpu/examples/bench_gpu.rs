@@ -219,7 +219,7 @@ impl Bench<'_> {
             if let Some((at, bad)) = made.bad.first() {
                 return Err(files[*at].failed(bad).into());
             }
-            let made = self.batcher.read(&made)?;
+            let made = self.batcher.gpu().read_batch(&made)?;
             let made: Vec<f16> = made
                 .chunks_exact(2)
                 .map(|two| f16::from_ne_bytes([two[0], two[1]]))

@@ -28,6 +28,7 @@ pub struct Batcher {
 /// A batch on the device: (N, 3, height, width). Clones share its memory, which is not written any further.
 #[derive(Debug, Clone)]
 pub struct DeviceBatch {
+    gpu: Gpu,
     pub(crate) numbers: Buffer,
     /// N, 3, height, width.
     pub shape: [usize; 4],
@@ -63,9 +64,26 @@ pub struct InWork {
     coded: Option<Coded>,
 }
 
+impl Gpu {
+    /// Waits for a batch of this device and copies its numbers to the host, as bytes in native order.
+    ///
+    /// # Errors
+    /// [`GpuError::Device`] if the device failed.
+    pub fn read_batch(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
+        let bytes = self.read(&batch.numbers);
+        let mut bytes = bytes.map_err(|reason| self.failed(reason))?;
+        bytes.truncate(batch.bytes() as usize);
+        Ok(bytes)
+    }
+}
+
 impl DeviceBatch {
+    /// The device that has it.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// The bytes of its numbers.
-    #[cfg(feature = "cuda")]
     pub(crate) fn bytes(&self) -> u64 {
         (self.shape.iter().product::<usize>() * self.sample_type.bytes()) as u64
     }
@@ -87,16 +105,26 @@ impl Batcher {
         sample_type: SampleType,
         budget: u64,
     ) -> Result<Batcher, GpuError> {
-        let (width, height) = pipeline.check()?;
+        let size = pipeline.check()?;
         pipeline.check_output(sample_type)?;
         pipeline.check_on_device()?;
-        Ok(Batcher {
+        Ok(Self::of_size(gpu, size, sample_type, budget))
+    }
+
+    /// As [`Batcher::new`], for a pipeline that has been checked.
+    pub(crate) fn of_size(
+        gpu: Gpu,
+        (width, height): (u32, u32),
+        sample_type: SampleType,
+        budget: u64,
+    ) -> Batcher {
+        Batcher {
             gpu,
             sample_type,
             width,
             height,
             budget,
-        })
+        }
     }
 
     /// Its device.
@@ -245,6 +273,7 @@ impl Batcher {
             self.gpu.wait(&numbers).map_err(failed)?;
         }
         let mut batch = DeviceBatch {
+            gpu: self.gpu.clone(),
             numbers,
             shape: [count, 3, self.height as usize, self.width as usize],
             sample_type: self.sample_type,
@@ -263,17 +292,6 @@ impl Batcher {
             .zip(faults)
             .filter(|(_, faults)| !faults.is_none());
         Ok((batch, faulty.map(|(sample, _)| sample).collect()))
-    }
-
-    /// Waits for a batch and copies its numbers to the host, as bytes in native order.
-    ///
-    /// # Errors
-    /// [`GpuError::Device`] if the device failed.
-    pub fn read(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
-        let bytes = self.gpu.read(&batch.numbers);
-        let mut bytes = bytes.map_err(|reason| self.gpu.failed(reason))?;
-        bytes.truncate(batch.shape.iter().product::<usize>() * self.sample_type.bytes());
-        Ok(bytes)
     }
 
     /// Bytes of the device's batches that their consumers have let go of and are not done with, if they are more than a batch may

@@ -8,6 +8,7 @@ use cubecl::MemoryScope;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy, ServerError};
+use std::fmt;
 use std::process;
 use std::sync::{Arc, OnceLock};
 
@@ -26,6 +27,12 @@ pub struct Gpu {
 pub(crate) struct Tables {
     pub zigzag: Buffer,
     pub hues: Buffer,
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gpu").field(&self.name).finish()
+    }
 }
 
 impl Gpu {

@@ -1,6 +1,8 @@
 //! Errors of a device and of making batches.
 
 use crate::Backend;
+use stokehold_base::fault::Fault;
+use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
 
 /// Why a device cannot be used, or did not make a batch.
@@ -84,9 +86,6 @@ pub enum GpuError {
         /// The device's error.
         reason: String,
     },
-    /// The loader that prepares samples cannot continue.
-    #[error(transparent)]
-    Loader(#[from] stokehold_loader::LoaderError),
     /// The device reported an error.
     #[error("{device}: {reason}")]
     Device {
@@ -95,6 +94,22 @@ pub enum GpuError {
         /// The device's error.
         reason: String,
     },
+}
+
+impl Fault for GpuError {
+    fn is_input(&self) -> bool {
+        !matches!(self, Self::Batch { .. } | Self::Device { .. })
+    }
+}
+
+/// A pipeline's error is the loader's own.
+impl From<GpuError> for LoaderError {
+    fn from(error: GpuError) -> Self {
+        match error {
+            GpuError::Pipeline(error) => Self::Pipeline(error),
+            error => Self::Device(Box::new(error)),
+        }
+    }
 }
 
 /// What helps against a device's error. What has broken a device breaks everything that the process does there afterwards.

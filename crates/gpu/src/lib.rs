@@ -5,7 +5,7 @@
 //!         entropy decoding    packed       upload,
 //!         of the crop's       coefficients launches
 //!         blocks; the plan    and tables
-//!         └──────────── DeviceLoader: a loader's epochs in batches on the device, one ahead of the consumer ──────┘
+//!         └──────────── GpuMaker: a loader's epochs in batches on the device, one ahead of the consumer ──────────┘
 //!
 //!  on the device:  unpack ──► i16 blocks ──► transform ──► u8 planes ──► resample, contrast, blur .. ──► emit
 //!                  or entropy                dequantise,    Y, Cb, Cr    packed pixels of the result      f32, f16,
@@ -57,7 +57,7 @@
 //!
 //! # Ahead of the consumer
 //!
-//! A `DeviceLoader` is a loader whose workers prepare samples, with a thread that makes its batches on its
+//! A `GpuMaker` is the device of a loader whose workers prepare samples: a thread makes the batches on its
 //! own queue of the device (`loader`): batch n+1 is uploaded, decoded and augmented while the network works
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are being made, each within half of the
 //! budget, and their memory is reused. A batch that was handed over keeps its memory until its consumer lets go of it.
@@ -70,7 +70,7 @@
 //! Burn takes a batch by CubeCL's handle. Another library of the process, such as PyTorch, takes a batch on a
 //! CUDA device by its address (`CudaMemory`, feature `cuda`); the memory is made batches of again only when
 //! that library's stream is done with it (`lend`). It may capture graphs meanwhile (`capture`). No other library
-//! reads the memory of a Vulkan device: `Batcher::read` copies it to the host.
+//! reads the memory of a Vulkan device: `Gpu::read_batch` copies it to the host.
 //!
 //! # Malicious files
 //!
@@ -152,9 +152,9 @@ pub use error::GpuError;
 #[cfg(feature = "cuda")]
 pub use lend::{ConsumerStream, CudaMemory, LentMemory, lend_warnings};
 #[cfg(feature = "kernels")]
-pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
+pub use loader::GpuMaker;
 #[cfg(feature = "kernels")]
-pub use prepare::{ForGpu, Prepared, Preparer};
+pub use prepare::{Prepared, Preparer};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! A loader that makes its batches on a device, one ahead of the consumer.
+//! The batches of a loader, made on a device one ahead of the consumer.
 //!
 //! ```text
 //!  loader's workers ──Prepared──► a thread: lay out n+2 │ wait for n+1 ──► the consumer, at work with n
@@ -13,8 +13,9 @@
 //! them has as many of those as half of the budget holds before the next one begins.
 
 use crate::batch::{InWork, LaidOut};
+use crate::prepare::ForGpu;
 use crate::queue::queue;
-use crate::{Batcher, DeviceBatch, ForGpu, Gpu, GpuError, Prepared};
+use crate::{Batcher, Decode, Gpu, GpuError, Prepared};
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,9 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
-use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, LoaderOptions, State, sized};
-use stokehold_pipeline::Pipeline;
-use stokehold_storage::Source;
+use stokehold_loader::{BadImage, Batch, BatchStream, Batches, Device, Loader, LoaderError, Pixels, State};
+use stokehold_pipeline::{Pipeline, Preparation, SampleType};
 
 /// How often the waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -35,30 +35,24 @@ const LOOK: Duration = Duration::from_millis(5);
 /// itself be waiting for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Iterates over a source in batches that are made on a device. Order, draws, bad images and resume are those
-/// of [`Loader`](stokehold_loader::Loader), and the numbers are those of the executor `fused`, to the bit.
-pub struct DeviceLoader {
-    loader: Loader,
-    batcher: Arc<Batcher>,
+/// A GPU as a [`Device`] of loaders. Order, draws, bad images and resume are those of the loader, and the numbers are those of
+/// the executor `fused`, to the bit. Batches have [`DeviceBatch`] as [`Pixels::Device`].
+#[derive(Debug, Clone)]
+pub struct GpuMaker {
+    /// The device.
+    pub gpu: Gpu,
+    /// Where the symbols of files are decoded.
+    pub decode: Decode,
+    /// Device memory in bytes for two batches at a time: each may take half.
+    pub budget: u64,
 }
 
-/// A batch whose images are on the device.
-pub struct LoadedBatch {
-    /// The images.
-    pub images: DeviceBatch,
-    /// The rest: labels, samples, bad images, the workers' spans, and the consumer's waiting time. It has no
-    /// images.
-    pub batch: Batch,
-}
-
-/// An iterator over the batches of one epoch. It ends after an error; in a fork of the process, its first one is
-/// [`LoaderError::Forked`]. Dropping it ends its threads and waits
-/// for them: for the longest of the reads, searches for a substitute, and batches on the device in progress.
-pub struct DeviceBatches {
-    coming: Option<Receiver<Result<(LoadedBatch, State), GpuError>>>,
+/// The batches of one epoch. In a fork of the process, the first error is [`LoaderError::Forked`].
+struct DeviceBatches {
+    coming: Option<Receiver<Result<(Batch, State), LoaderError>>>,
     thread: Option<JoinHandle<()>>,
     /// Why the thread could not be started.
-    failed: Option<GpuError>,
+    failed: Option<LoaderError>,
     /// Since when the consumer has been waiting for the next batch.
     waiting: Option<Instant>,
     state: State,
@@ -82,72 +76,26 @@ struct Progress {
     unreported: Mutex<Vec<BadImage>>,
 }
 
-impl DeviceLoader {
-    /// Prepares to load `source` through `pipeline` on a device. Workers prepare as `way` says; preparation
-    /// and executor in `options` are ignored. `budget` is device memory in bytes for two batches at a time:
-    /// each may take half.
-    ///
-    /// # Errors
-    /// The errors of [`Loader::new`].
-    pub fn new(
-        source: Arc<dyn Source>,
-        pipeline: Pipeline,
-        options: LoaderOptions,
-        gpu: Gpu,
-        way: ForGpu,
-        budget: u64,
-    ) -> Result<DeviceLoader, GpuError> {
-        // The size of a batch may be that of the images.
-        let of_source = sized(pipeline.clone(), &*source, options.decode)?;
-        let batcher = Batcher::new(gpu, &of_source, options.sample_type, budget / 2)?;
-        let options = LoaderOptions {
-            preparation: Some(Arc::new(way)),
-            ..options
-        };
-        Ok(DeviceLoader {
-            loader: Loader::new(source, pipeline, options)?,
-            batcher: Arc::new(batcher),
-        })
+impl GpuMaker {
+    fn batcher(&self, size: (u32, u32), sample_type: SampleType) -> Batcher {
+        Batcher::of_size(self.gpu.clone(), size, sample_type, self.budget / 2)
+    }
+}
+
+impl Device for GpuMaker {
+    fn preparation(&self) -> Arc<dyn Preparation> {
+        let decode = self.decode;
+        Arc::new(ForGpu { decode })
     }
 
-    /// The loader that prepares the samples: use it for the numbers of batches, workers and bad images. Its
-    /// own epochs yield no images.
-    pub fn loader(&self) -> &Loader {
-        &self.loader
+    fn check(&self, pipeline: &Pipeline, sample_type: SampleType) -> Result<(), LoaderError> {
+        Batcher::new(self.gpu.clone(), pipeline, sample_type, self.budget / 2)?;
+        Ok(())
     }
 
-    /// The maker of the batches.
-    pub fn batcher(&self) -> &Arc<Batcher> {
-        &self.batcher
-    }
-
-    /// Starts an epoch: its threads begin at once.
-    pub fn epoch(&self, epoch: u64) -> DeviceBatches {
-        self.start(self.loader.epoch(epoch), false)
-    }
-
-    /// As [`Loader::resume`].
-    ///
-    /// # Errors
-    /// The errors of [`Loader::resume`].
-    pub fn resume(&self, state: State) -> Result<DeviceBatches, LoaderError> {
-        Ok(self.start(self.loader.resume(state)?, false))
-    }
-
-    /// As [`Loader::given`], but that a batch without images is not yielded: [`DeviceBatches::passed`] counts it.
-    ///
-    /// # Errors
-    /// The errors of [`Loader::given`].
-    pub fn given(
-        &self,
-        epoch: u64,
-        first: u64,
-        batches: Receiver<Vec<usize>>,
-    ) -> Result<DeviceBatches, LoaderError> {
-        Ok(self.start(self.loader.given(epoch, first, batches)?, true))
-    }
-
-    fn start(&self, batches: Batches, given: bool) -> DeviceBatches {
+    fn epoch(&self, loader: &Loader, batches: Batches, given: bool) -> Box<dyn BatchStream> {
+        let [_, height, width] = loader.shape();
+        let size = (width as u32, height as u32);
         let (to_consumer, coming) = bounded(0);
         let progress = Arc::new(Progress {
             loading: AtomicUsize::new(1),
@@ -157,7 +105,7 @@ impl DeviceLoader {
         let feeder = Feeder {
             batches,
             given,
-            batcher: Arc::clone(&self.batcher),
+            batcher: self.batcher(size, loader.options().sample_type),
             to_consumer,
             progress: Arc::clone(&progress),
             bad: Vec::new(),
@@ -167,9 +115,9 @@ impl DeviceLoader {
             .spawn(move || queue().executes(|| feeder.work()));
         let (thread, failed) = match spawned {
             Ok(thread) => (Some(thread), None),
-            Err(error) => (None, Some(LoaderError::Spawn(error).into())),
+            Err(error) => (None, Some(LoaderError::Spawn(error))),
         };
-        DeviceBatches {
+        Box::new(DeviceBatches {
             coming: Some(coming),
             thread,
             failed,
@@ -177,58 +125,54 @@ impl DeviceLoader {
             state,
             progress,
             process: process::id(),
-        }
+        })
     }
 }
 
-impl DeviceBatches {
-    /// As [`Batches::next_within`].
-    pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
+impl BatchStream for DeviceBatches {
+    fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<Batch, LoaderError>>> {
         self.next_by(Instant::now().checked_add(patience))
     }
 
-    /// As [`Batches::unreported`].
-    pub fn unreported(&mut self) -> Vec<BadImage> {
+    fn unreported(&mut self) -> Vec<BadImage> {
         let list = self.progress.unreported.lock();
         mem::take(&mut list.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The position of the consumer: after the batches yielded so far.
-    pub fn state(&self) -> State {
+    fn state(&self) -> State {
         self.state.clone()
     }
 
-    /// The number after the last batch of a given epoch that is not yielded because it has no images; 0 if there was none.
-    pub fn passed(&self) -> u64 {
+    fn passed(&self) -> u64 {
         self.progress.passed.load(Ordering::Acquire)
     }
 
-    /// Batches in work or ready.
-    pub fn in_flight(&self) -> usize {
+    fn in_flight(&self) -> usize {
         match self.is_over() {
             true => 0,
             false => self.progress.in_flight.load(Ordering::Acquire),
         }
     }
 
-    /// Batches in work: 0 when workers and device can do nothing more before the next batch is taken.
-    pub fn loading(&self) -> usize {
+    fn loading(&self) -> usize {
         match self.is_over() {
             true => 0,
             false => self.progress.loading.load(Ordering::Acquire),
         }
     }
+}
 
+impl DeviceBatches {
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
+    fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<Batch, LoaderError>>> {
         // The thread is not in a fork of the process, so nothing would come.
         if self.coming.is_some() && self.process != process::id() {
             self.let_go();
             let made_by = self.process;
-            return Poll::Ready(Some(Err(LoaderError::Forked { made_by }.into())));
+            return Poll::Ready(Some(Err(LoaderError::Forked { made_by })));
         }
         let Some(coming) = &self.coming else {
             return Poll::Ready(None);
@@ -240,7 +184,7 @@ impl DeviceBatches {
         };
         let next = match received {
             Err(RecvTimeoutError::Timeout) => return Poll::Pending,
-            Ok(Ok((mut loaded, state))) => {
+            Ok(Ok((mut batch, state))) => {
                 // The thread is about to begin the next batch, if it has not yet.
                 let Progress {
                     loading, in_flight, ..
@@ -249,8 +193,8 @@ impl DeviceBatches {
                 in_flight.fetch_sub(1, Ordering::AcqRel);
                 self.state = state;
                 self.waiting = None;
-                loaded.batch.wait = start.elapsed();
-                return Poll::Ready(Some(Ok(loaded)));
+                batch.wait = start.elapsed();
+                return Poll::Ready(Some(Ok(batch)));
             }
             Ok(Err(error)) => Some(Err(error)),
             Err(RecvTimeoutError::Disconnected) => self.failed.take().map(Err),
@@ -276,7 +220,7 @@ impl DeviceBatches {
 }
 
 impl Iterator for DeviceBatches {
-    type Item = Result<LoadedBatch, GpuError>;
+    type Item = Result<Batch, LoaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.next_by(None) {
@@ -297,8 +241,8 @@ struct Feeder {
     batches: Batches,
     /// Whether batches are given one by one, so that the consumer may wait for an empty one before it gives another.
     given: bool,
-    batcher: Arc<Batcher>,
-    to_consumer: Sender<Result<(LoadedBatch, State), GpuError>>,
+    batcher: Batcher,
+    to_consumer: Sender<Result<(Batch, State), LoaderError>>,
     progress: Arc<Progress>,
     /// Bad images of batches that became empty, to be reported with the next batch or at the end.
     bad: Vec<BadImage>,
@@ -321,10 +265,10 @@ struct Ready {
 enum End {
     /// The consumer wants no more batches.
     Unwanted,
-    Failed(GpuError),
+    Failed(LoaderError),
 }
 
-impl<E: Into<GpuError>> From<E> for End {
+impl<E: Into<LoaderError>> From<E> for End {
     fn from(error: E) -> End {
         End::Failed(error.into())
     }
@@ -340,7 +284,7 @@ impl Feeder {
         let error = match fed {
             Ok(Ok(()) | Err(End::Unwanted)) => return,
             Ok(Err(End::Failed(error))) => error,
-            Err(panic) => LoaderError::panicked(&*panic).into(),
+            Err(panic) => LoaderError::panicked(&*panic),
         };
         // The consumer may be gone; ignore the send error.
         let _ = self.send(Err(error), 0);
@@ -468,7 +412,7 @@ impl Feeder {
     }
 
     /// Waits for a batch and applies the policy to its bad images; `None` if the batch became empty.
-    fn finish(&mut self, ahead: Ahead) -> Result<Option<(LoadedBatch, State)>, End> {
+    fn finish(&mut self, ahead: Ahead) -> Result<Option<(Batch, State)>, End> {
         let Ready {
             samples,
             mut batch,
@@ -493,13 +437,13 @@ impl Feeder {
             self.bad.append(&mut batch.bad);
             return Ok(None);
         }
-        batch.prepared.clear();
+        batch.pixels = Pixels::Device(Arc::new(images));
         batch.bad.splice(..0, self.bad.drain(..));
-        Ok(Some((LoadedBatch { images, batch }, state)))
+        Ok(Some((batch, state)))
     }
 
     /// Hands a batch or an error over when the consumer asks for it; `held` more batches are laid out.
-    fn send(&mut self, made: Result<(LoadedBatch, State), GpuError>, held: usize) -> Result<(), End> {
+    fn send(&mut self, made: Result<(Batch, State), LoaderError>, held: usize) -> Result<(), End> {
         let mut made = made;
         loop {
             // Only the workers work while this waits.
@@ -518,7 +462,11 @@ impl Feeder {
 }
 
 fn prepared(batch: &Batch) -> Vec<Arc<Prepared>> {
-    let samples = batch.prepared.iter().map(|sample| sample.clone().downcast());
+    let samples = match &batch.pixels {
+        Pixels::Prepared(samples) => &samples[..],
+        Pixels::Host(_) | Pixels::Device(_) => &[],
+    };
+    let samples = samples.iter().map(|sample| sample.clone().downcast());
     samples
         .map(|sample| sample.expect("workers prepare by ForGpu"))
         .collect()
@@ -557,10 +505,7 @@ mod tests {
         };
         let first = batches.next();
         assert!(
-            matches!(
-                first,
-                Some(Err(GpuError::Loader(LoaderError::Forked { made_by: 0 })))
-            ),
+            matches!(first, Some(Err(LoaderError::Forked { made_by: 0 }))),
             "{:?}",
             first.map(|batch| batch.map(|_| ()))
         );

@@ -338,11 +338,11 @@ fn pairs(values: &[i16]) -> Vec<u32> {
     words
 }
 
-/// Makes a loader's workers prepare samples for a device: for `LoaderOptions::preparation`.
+/// Makes a loader's workers prepare samples for a device.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ForGpu {
+pub(crate) struct ForGpu {
     /// Where the symbols of files are decoded.
-    pub decode: Decode,
+    pub(crate) decode: Decode,
 }
 
 impl Preparation for ForGpu {

@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "{count} x {channels} x {height} x {width}, first label {}, waited {:.1?}",
             batch.labels[0], batch.wait
         );
-        // Here a trainer takes a step with `batch.images.into_f32()` and `batch.labels`.
+        // Here a trainer takes a step with `batch.pixels.into_f32()` and `batch.labels`.
         loaded += count;
     }
     let seconds = start.elapsed().as_secs_f64();

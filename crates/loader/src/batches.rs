@@ -27,12 +27,29 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use stokehold_pipeline::{Pipeline, Preparation, SampleType};
 
 use crate::loader::check_memory;
 use crate::order::Order;
 use crate::shared::Shared;
-use crate::worker::{Done, FilledBatch, Flight, Worker};
-use crate::{BadImage, BadImagePolicy, Batch, Loader, LoaderError, State};
+use crate::worker::{Done, Flight, Worker};
+use crate::{BadImage, BadImagePolicy, Batch, BatchStream, Loader, LoaderError, State};
+
+/// A device that makes the batches of a loader, of samples that its workers prepare.
+pub trait Device: fmt::Debug + Send + Sync {
+    /// How workers prepare samples for it.
+    fn preparation(&self) -> Arc<dyn Preparation>;
+
+    /// Checks that the device can make batches of a loader's pipeline, whose images have one size.
+    ///
+    /// # Errors
+    /// It cannot.
+    fn check(&self, pipeline: &Pipeline, sample_type: SampleType) -> Result<(), LoaderError>;
+
+    /// The batches of an epoch with images on the device, of those with prepared samples. `given` says whether the batches are
+    /// [given](Loader::given) one by one, so that the consumer may wait for an empty one before it gives another.
+    fn epoch(&self, loader: &Loader, prepared: Batches, given: bool) -> Box<dyn BatchStream>;
+}
 
 /// Who makes the batches of a loader in place of its own workers, such as other machines.
 pub trait Elsewhere: fmt::Debug + Send + Sync {
@@ -53,7 +70,7 @@ pub trait Supply: Send + Sync {
     ///
     /// # Errors
     /// The batch cannot be made; the epoch ends.
-    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError>;
+    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<Batch>, LoaderError>;
 
     /// Batches in work or ready.
     fn in_flight(&self) -> usize;
@@ -62,10 +79,7 @@ pub trait Supply: Send + Sync {
     fn loading(&self) -> usize;
 }
 
-/// An iterator over the batches of one epoch.
-///
-/// It ends after an error. Dropping it ends its threads and waits for them: for the longest of the reads and
-/// decodes in progress.
+/// The batches of one epoch that the workers make or prepare, or that come from a [`Supply`].
 pub struct Batches {
     shared: Arc<Shared>,
     epoch: u64,
@@ -82,11 +96,11 @@ pub struct Batches {
     end: u64,
     prefetch: u64,
     /// Batches that are done before their turn.
-    early: BTreeMap<u64, Result<FilledBatch, LoaderError>>,
+    early: BTreeMap<u64, Result<Batch, LoaderError>>,
     /// The batches that are open, for workers that begin later; empty if there will be none.
     open: VecDeque<Arc<Flight>>,
     /// Bad images of batches that became empty, to be reported with the next one or by
-    /// [`Batches::unreported`].
+    /// [`BatchStream::unreported`].
     bad: Vec<BadImage>,
     /// Whether this epoch has had a batch that is not empty; batches before a resume count as one.
     any: bool,
@@ -97,7 +111,6 @@ pub struct Batches {
     /// Since when the consumer has had the last batch, and its images.
     had: Option<(Instant, usize)>,
     ended: bool,
-    shape: [usize; 3],
     crew: Option<Crew>,
     /// In place of the crew.
     supply: Option<Box<dyn Supply>>,
@@ -123,15 +136,9 @@ const LOOK: Duration = Duration::from_millis(2);
 
 impl Batches {
     /// Starts the threads for the batches from `first` on.
-    pub(crate) fn start(
-        shared: Arc<Shared>,
-        shape: [usize; 3],
-        epoch: u64,
-        order: Order,
-        first: u64,
-    ) -> Self {
+    pub(crate) fn start(shared: Arc<Shared>, epoch: u64, order: Order, first: u64) -> Self {
         let workers = shared.begin_epoch();
-        let mut batches = Self::new(shared, shape, epoch, order, first, workers);
+        let mut batches = Self::new(shared, epoch, order, first, workers);
         if let Err(refused) = batches.receive() {
             batches.failed = Some(refused);
             return batches;
@@ -153,25 +160,17 @@ impl Batches {
     /// The batches from `first` on, which `supply` makes.
     pub(crate) fn supplied(
         shared: Arc<Shared>,
-        shape: [usize; 3],
         epoch: u64,
         order: Order,
         first: u64,
         supply: Box<dyn Supply>,
     ) -> Self {
-        let mut batches = Self::new(shared, shape, epoch, order, first, 0);
+        let mut batches = Self::new(shared, epoch, order, first, 0);
         batches.supply = Some(supply);
         batches
     }
 
-    fn new(
-        shared: Arc<Shared>,
-        shape: [usize; 3],
-        epoch: u64,
-        order: Order,
-        first: u64,
-        workers: usize,
-    ) -> Self {
+    fn new(shared: Arc<Shared>, epoch: u64, order: Order, first: u64, workers: usize) -> Self {
         let end = order.yields();
         let prefetch = shared.prefetch(workers) as u64;
         let prefetch = match order.is_given() {
@@ -196,39 +195,9 @@ impl Batches {
             waiting: None,
             had: None,
             ended: false,
-            shape,
             crew: None,
             supply: None,
         }
-    }
-
-    /// Bad images that no batch has reported, because none came after them: those after the last nonempty
-    /// batch of the epoch, or before an error. Call it when there are no more batches; the images that it
-    /// returns count as reported.
-    pub fn unreported(&mut self) -> Vec<BadImage> {
-        mem::take(&mut self.bad)
-    }
-
-    /// The position of the consumer: after the batches yielded so far.
-    pub fn state(&self) -> State {
-        self.shared.state(self.epoch, self.taken)
-    }
-
-    /// Batches in work or ready.
-    pub fn in_flight(&self) -> usize {
-        match &self.supply {
-            Some(supply) => supply.in_flight(),
-            None => (self.opened - self.taken) as usize,
-        }
-    }
-
-    /// Batches in work: 0 when the workers can do nothing more before the next batch is taken.
-    pub fn loading(&self) -> usize {
-        if let Some(supply) = &self.supply {
-            return supply.loading();
-        }
-        let crew = self.crew.as_ref();
-        crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
     }
 
     /// The batches that may still be taken.
@@ -253,7 +222,7 @@ impl Batches {
     /// One of them cannot be made; the epoch ends.
     fn receive(&mut self) -> Result<(), LoaderError> {
         self.order.receive();
-        let [_, height, width] = self.shape;
+        let [_, height, width] = self.shared.shape;
         for batch in self.end..self.order.yields() {
             let samples = self.order.batch(batch);
             check_memory(
@@ -277,10 +246,7 @@ impl Batches {
     fn open(&mut self) {
         let grows = self.order.grows();
         let Some(crew) = &mut self.crew else { return };
-        let size = match self.shared.options.preparation {
-            Some(_) => 0,
-            None => self.shape.iter().product(),
-        };
+        let size = self.shared.image_size();
         while self.opened < self.end && self.opened - self.taken < self.prefetch {
             let samples = self.order.places(self.opened);
             let source = &self.shared.source;
@@ -296,7 +262,7 @@ impl Batches {
                 self.ahead -= samples.len();
             }
             if samples.is_empty() {
-                let empty = FilledBatch::empty(Arc::clone(&self.shared.pool));
+                let empty = Batch::empty(&self.shared);
                 self.early.insert(self.opened, Ok(empty));
                 self.opened += 1;
                 self.order.forget(self.opened);
@@ -329,7 +295,7 @@ impl Batches {
 
     /// Waits for the next batch in order, until `deadline` if there is one, and then opens another one.
     /// `None` if the deadline has passed.
-    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError> {
+    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<Batch>, LoaderError> {
         if let Some(supply) = &mut self.supply {
             let filled = supply.take(self.taken, deadline)?;
             self.taken += u64::from(filled.is_some());
@@ -445,40 +411,19 @@ impl Batches {
                     Poll::Ready(()) => continue,
                 }
             }
-            let Some(filled) = self.take(deadline)? else {
+            let Some(mut batch) = self.take(deadline)? else {
                 return Ok(Poll::Pending);
             };
-            let FilledBatch {
-                images,
-                prepared,
-                labels,
-                masks,
-                samples,
-                again,
-                bad,
-                spans,
-            } = filled;
-            self.note_bad(bad)?;
+            self.note_bad(mem::take(&mut batch.bad))?;
             let whole = self.shared.options.parts.are_whole() && !self.order.is_given();
-            if !samples.is_empty() || !whole {
+            if !batch.samples.is_empty() || !whole {
                 self.any = true;
-                let shape = [samples.len(), 3, self.shape[1], self.shape[2]];
-                let bad = mem::take(&mut self.bad);
+                batch.bad = mem::take(&mut self.bad);
+                batch.normalize.clone_from(&self.shared.options.normalize);
+                batch.wait = start.elapsed();
                 self.waiting = None;
-                self.had = Some((Instant::now(), samples.len()));
-                return Ok(Poll::Ready(Some(Batch {
-                    images,
-                    prepared,
-                    shape,
-                    labels,
-                    masks,
-                    samples,
-                    again,
-                    rejected: Vec::new(),
-                    bad,
-                    spans,
-                    wait: start.elapsed(),
-                })));
+                self.had = Some((Instant::now(), batch.samples.len()));
+                return Ok(Poll::Ready(Some(batch)));
             }
         }
         if self.any || self.order.is_given() {
@@ -490,14 +435,6 @@ impl Batches {
 }
 
 impl Batches {
-    /// As [`Iterator::next`], but waits at most `patience`: [`Poll::Pending`] means not yet, and changes
-    /// nothing.
-    ///
-    /// For consumers that must check for other events meanwhile, such as Ctrl-C.
-    pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<Batch, LoaderError>>> {
-        self.next_by(Instant::now().checked_add(patience))
-    }
-
     /// Removes samples from a batch of this epoch that were found to be bad only after the workers had
     /// prepared them: `found` has their places, in order, and the errors. The policy for bad images decides
     /// how the places are filled; the batch may become empty. Returns whether it has new samples.
@@ -536,7 +473,9 @@ impl Batches {
                         Some((sample, prepared, mask)) => {
                             batch.samples[*place] = sample;
                             batch.labels[*place] = source.class(sample as usize);
-                            batch.prepared[*place] = prepared;
+                            if let Some(samples) = batch.pixels.prepared_mut() {
+                                samples[*place] = prepared;
+                            }
                             batch.masks[*place * mask.len()..][..mask.len()].copy_from_slice(&mask);
                             substituted = true;
                         }
@@ -550,7 +489,9 @@ impl Batches {
             batch.samples.remove(place);
             batch.again.remove(place);
             batch.labels.remove(place);
-            batch.prepared.remove(place);
+            if let Some(samples) = batch.pixels.prepared_mut() {
+                samples.remove(place);
+            }
             let mask = batch.masks.len() / batch.shape[0];
             batch.masks.drain(place * mask..(place + 1) * mask);
             batch.shape[0] -= 1;
@@ -585,6 +526,35 @@ impl Batches {
         }
         self.supply = None;
         self.early.clear();
+    }
+}
+
+impl BatchStream for Batches {
+    fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<Batch, LoaderError>>> {
+        self.next_by(Instant::now().checked_add(patience))
+    }
+
+    fn unreported(&mut self) -> Vec<BadImage> {
+        mem::take(&mut self.bad)
+    }
+
+    fn state(&self) -> State {
+        self.shared.state(self.epoch, self.taken)
+    }
+
+    fn in_flight(&self) -> usize {
+        match &self.supply {
+            Some(supply) => supply.in_flight(),
+            None => (self.opened - self.taken) as usize,
+        }
+    }
+
+    fn loading(&self) -> usize {
+        if let Some(supply) = &self.supply {
+            return supply.loading();
+        }
+        let crew = self.crew.as_ref();
+        crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
     }
 }
 

@@ -95,6 +95,9 @@ pub enum LoaderError {
         /// Whether the caller's input is at fault.
         input: bool,
     },
+    /// The [`Device`](crate::Device) cannot make the batches, or failed.
+    #[error("{0}")]
+    Device(Box<dyn Fault + Send + Sync>),
     /// A worker thread could not be started.
     #[error("cannot start a worker thread: {0}; use fewer workers")]
     Spawn(io::Error),
@@ -118,6 +121,7 @@ impl Fault for LoaderError {
     fn is_input(&self) -> bool {
         match self {
             Self::Supply { input, .. } => *input,
+            Self::Device(error) => error.is_input(),
             Self::Spawn(_) | Self::WorkerPanicked { .. } | Self::System { .. } => false,
             _ => true,
         }

@@ -108,40 +108,54 @@ impl BatchNumbers {
     }
 }
 
-/// [`BatchNumbers`] whose memory goes back to the loader when they are dropped.
+/// [`BatchNumbers`] whose memory goes back to the loader with the last clone. Clones share the memory.
+#[derive(Debug, Clone)]
+pub struct ImageBuffer(Arc<Lent>);
+
+/// Memory of a loader, or of no one.
 #[derive(Debug)]
-pub struct ImageBuffer {
+struct Lent {
     images: BatchNumbers,
-    /// The pool that gets the memory back; `None` for a copy.
     pool: Option<Arc<Pool>>,
 }
 
 impl ImageBuffer {
     pub(crate) fn new(images: BatchNumbers, pool: Arc<Pool>) -> Self {
-        Self {
-            images,
-            pool: Some(pool),
-        }
+        let pool = Some(pool);
+        Self(Arc::new(Lent { images, pool }))
     }
 
-    /// The images, to be changed in place.
+    /// The images, to be changed in place; a buffer that shares its memory gets a copy of its own first.
     pub fn images_mut(&mut self) -> &mut BatchNumbers {
-        &mut self.images
+        if Arc::get_mut(&mut self.0).is_none() {
+            *self = Self::from(self.0.images.clone());
+        }
+        &mut Arc::get_mut(&mut self.0).expect("memory of its own").images
     }
 
-    /// The numbers as f32. If they are f32 already, they are not copied, and their memory goes back to the
-    /// loader when the result is dropped; else they are copied.
-    pub fn into_f32(mut self) -> Floats {
-        match &mut self.images {
-            BatchNumbers::F32(numbers) => Floats {
-                numbers: mem::take(numbers),
-                pool: self.pool.take(),
-            },
-            others => Floats {
-                numbers: others.to_f32(),
-                pool: None,
-            },
+    /// The numbers as f32, not copied if they are f32 already.
+    pub fn into_f32(self) -> Floats {
+        Floats(match &*self {
+            BatchNumbers::F32(_) => self,
+            others => Self::from(BatchNumbers::F32(others.to_f32())),
+        })
+    }
+
+    /// The memory of the numbers.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &**self {
+            BatchNumbers::F32(numbers) => bytemuck::cast_slice(numbers),
+            BatchNumbers::F16(numbers) => bytemuck::cast_slice(numbers.reinterpret_cast()),
+            BatchNumbers::Bf16(numbers) => bytemuck::cast_slice(numbers.reinterpret_cast()),
+            BatchNumbers::U8(numbers) => numbers,
         }
+    }
+}
+
+/// Numbers of the caller's own, whose memory goes to no loader.
+impl From<BatchNumbers> for ImageBuffer {
+    fn from(images: BatchNumbers) -> Self {
+        Self(Arc::new(Lent { images, pool: None }))
     }
 }
 
@@ -149,21 +163,11 @@ impl Deref for ImageBuffer {
     type Target = BatchNumbers;
 
     fn deref(&self) -> &BatchNumbers {
-        &self.images
+        &self.0.images
     }
 }
 
-/// A copy has its own memory, which does not go to the loader.
-impl Clone for ImageBuffer {
-    fn clone(&self) -> Self {
-        Self {
-            images: self.images.clone(),
-            pool: None,
-        }
-    }
-}
-
-impl Drop for ImageBuffer {
+impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
             pool.give(mem::take(&mut self.images));
@@ -174,23 +178,15 @@ impl Drop for ImageBuffer {
 /// The numbers of a batch as f32. If they use the memory of an [`ImageBuffer`], it goes back to the loader on
 /// drop.
 #[derive(Debug)]
-pub struct Floats {
-    numbers: Vec<f32>,
-    pool: Option<Arc<Pool>>,
-}
+pub struct Floats(ImageBuffer);
 
 impl Deref for Floats {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.numbers
-    }
-}
-
-impl Drop for Floats {
-    fn drop(&mut self) {
-        if let Some(pool) = &self.pool {
-            pool.give(BatchNumbers::F32(mem::take(&mut self.numbers)));
+        match &*self.0 {
+            BatchNumbers::F32(numbers) => numbers,
+            _ => unreachable!("floats are made of f32"),
         }
     }
 }
@@ -242,14 +238,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_buffers_are_used_again_and_copies_are_not() {
+    fn memory_is_used_again_once_its_last_clone_is_dropped() {
         let pool = Arc::new(Pool::new(SampleType::F32, 2));
         let buffer = ImageBuffer::new(pool.take(100), Arc::clone(&pool));
         let BatchNumbers::F32(numbers) = &*buffer else {
             panic!("{buffer:?}")
         };
         let place = numbers.as_ptr();
-        drop(buffer.clone().into_f32());
+        let mut copy = buffer.clone();
+        copy.images_mut().truncate(1);
+        assert_eq!((copy.len(), buffer.len()), (1, 100));
+        drop((copy, buffer.clone().into_f32()));
         assert!(pool.kept.lock().unwrap().is_empty());
         drop(buffer);
         let BatchNumbers::F32(again) = pool.take(60) else {

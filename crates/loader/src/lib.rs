@@ -17,11 +17,11 @@
 //! * **The batches do not depend on the workers.** The contents of a place follow from its number; random
 //!   operations are drawn from (seed, epoch, sample, and how often the epoch had it before); batches are handed over in order.
 //! * **Memory is bounded** by [`LoaderOptions::prefetch`] batches, plus the one that the consumer holds.
-//! * **Resume is exact.** [`Batches::state`] is the number of the next batch; batches that were prefetched
+//! * **Resume is exact.** [`BatchStream::state`] is the number of the next batch; batches that were prefetched
 //!   beyond it are loaded again. No samples are read just to skip them.
 //! * **Nothing hangs.** A worker waits only for batches and for its turn to compute, and the consumer only for workers. A place that
 //!   fails or panics makes its batch an error, the first such place if there are several. Dropping
-//!   [`Batches`] ends the threads.
+//!   an epoch ends its threads.
 //!
 //! How many workers there are is an option, or measured: with [`Workers::Auto`] a loader begins with one for each
 //! core, and adds more where reads wait instead of computing, up to 128, while the consumer waits for a batch. Then no more than there are cores compute at once. A
@@ -31,6 +31,9 @@
 //! A bad image does not crash the loader: depending on [`BadImagePolicy`] it ends the epoch, is skipped, or
 //! is replaced by another image of its class. Each one is reported once in the life of a [`Loader`], in
 //! [`Batch::bad`], and [`Loader::bad_images`] has all of them for a final count.
+//!
+//! An epoch is a [`BatchStream`], wherever its batches are made: by the workers, on a [`Device`] of samples that the workers
+//! prepare, or [elsewhere](LoaderOptions::elsewhere). [`Pixels`] says where they lie.
 //!
 //! A batch can be made by its number, without the epoch around it: [`Loader::numbered`] and a [`WorkerPool`] do so for
 //! consumers on other machines. The loader of such a consumer has its batches from [`LoaderOptions::elsewhere`].
@@ -77,8 +80,8 @@ mod state;
 mod worker;
 
 pub use address::{Address, AddressError, TOKEN};
-pub use batch::{BadImage, Batch, Span, Stage};
-pub use batches::{Batches, Elsewhere, Supply};
+pub use batch::{BadImage, Batch, BatchStream, Pixels, Span, Stage};
+pub use batches::{Batches, Device, Elsewhere, Supply};
 pub use costs::Costs;
 pub use error::LoaderError;
 #[doc(hidden)]
@@ -95,7 +98,7 @@ pub use state::{OrderFacts, State};
 pub use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, PipelineError, SampleType};
 #[doc(no_inline)]
 pub use stokehold_storage::{Dataset, ImageFolder, ImageList, Source, StorageError};
-pub use worker::{FilledBatch, input};
+pub use worker::input;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

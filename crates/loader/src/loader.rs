@@ -13,20 +13,20 @@ use crate::order::{Layout, Order};
 use crate::sampler::Chooser;
 use crate::shared::Shared;
 use crate::{
-    BadImage, Batches, Costs, ImageBuffer, LoaderError, LoaderOptions, NumberedEpoch, State, Workers,
+    BadImage, Batch, BatchStream, Batches, Costs, ImageBuffer, LoaderError, LoaderOptions, NumberedEpoch,
+    State, Workers,
 };
 
 /// Iterates over a source in batches, epoch by epoch.
 ///
 /// It belongs to the process that made it: in a fork every epoch fails with [`LoaderError::Forked`]. It has
-/// no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
+/// no threads; those belong to the [`BatchStream`] of an epoch. Between epochs it keeps the workers' buffers and
 /// the memory of dropped batches, at most [`Loader::prefetch`] plus one. A clone is the same loader.
 #[derive(Clone)]
 pub struct Loader {
     shared: Arc<Shared>,
     /// As it was given.
     pipeline: Arc<Pipeline>,
-    shape: [usize; 3],
 }
 
 impl Loader {
@@ -50,13 +50,17 @@ impl Loader {
         let pipeline = sized(pipeline, &*source, options.decode)?;
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
+        if let Some(device) = &options.device {
+            device.check(&pipeline, options.sample_type)?;
+        }
         if source.pixel_classes().is_some() {
             pipeline.check_masks()?;
         }
         let images = options.batch_size.div_ceil(options.parts.of);
         check_memory(images, options.sample_type, (width.into(), height.into()))?;
         let chooser = Chooser::new(&options, &*source)?;
-        let shared = Shared::new(source, pipeline, options, chooser);
+        let shape = [3, height as usize, width as usize];
+        let shared = Shared::new(source, pipeline, shape, options, chooser);
         let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));
         let Layout {
             samples,
@@ -78,7 +82,6 @@ impl Loader {
         Ok(Self {
             shared: Arc::new(shared),
             pipeline: given,
-            shape: [3, height as usize, width as usize],
         })
     }
 
@@ -144,7 +147,7 @@ impl Loader {
 
     /// [3, H, W]: channels, height and width of every image.
     pub fn shape(&self) -> [usize; 3] {
-        self.shape
+        self.shared.shape
     }
 
     /// The bad images found so far, by sample, for a report at the end of a run.
@@ -153,28 +156,36 @@ impl Loader {
     }
 
     /// Starts an epoch: its threads begin at once.
-    pub fn epoch(&self, epoch: u64) -> Batches {
-        self.begin(epoch, 0)
+    pub fn epoch(&self, epoch: u64) -> Box<dyn BatchStream> {
+        self.on_device(self.begin(epoch, 0), false)
     }
 
-    /// The epoch from a number on, of the workers or of [`LoaderOptions::elsewhere`].
-    fn begin(&self, epoch: u64, first: u64) -> Batches {
+    /// The epoch from a number on, of the workers or of [`LoaderOptions::elsewhere`]: with a device, of prepared samples.
+    #[doc(hidden)]
+    pub fn begin(&self, epoch: u64, first: u64) -> Batches {
         let (shared, order) = (Arc::clone(&self.shared), self.shared.order(epoch));
         match &self.shared.options.elsewhere {
-            None => Batches::start(shared, self.shape, epoch, order, first),
+            None => Batches::start(shared, epoch, order, first),
             Some(elsewhere) => {
                 let supply = elsewhere.begin(self, epoch, first..order.yields());
-                Batches::supplied(shared, self.shape, epoch, order, first, supply)
+                Batches::supplied(shared, epoch, order, first, supply)
             }
+        }
+    }
+
+    fn on_device(&self, batches: Batches, given: bool) -> Box<dyn BatchStream> {
+        match &self.shared.options.device {
+            Some(device) => device.epoch(self, batches, given),
+            None => Box::new(batches),
         }
     }
 
     /// An epoch with the batches that come through a channel while it runs, until its other end is dropped: the samples of each, in
     /// its order. `epoch` decides the random operations, as that of an ordinary epoch does. The first `first` batches are skipped.
     ///
-    /// The options' sampler, shuffling, ranks and batch size have no part in it, and [`Batches::state`] counts the batches that came.
-    /// Every batch is yielded, also an empty one, and one of which all images are skipped. Dropping the [`Batches`] disconnects the
-    /// channel.
+    /// The options' sampler, shuffling, ranks and batch size have no part in it, and [`BatchStream::state`] counts the batches that
+    /// came. Every batch is yielded, also an empty one, and one of which all images are skipped; a device yields no batch without
+    /// images, and [`BatchStream::passed`] counts it. Dropping the stream disconnects the channel.
     ///
     /// # Errors
     /// The options want batches from [`LoaderOptions::elsewhere`], or in parts. The epoch ends with an error after a batch that has a
@@ -184,35 +195,31 @@ impl Loader {
         epoch: u64,
         first: u64,
         batches: Receiver<Vec<usize>>,
-    ) -> Result<Batches, LoaderError> {
+    ) -> Result<Box<dyn BatchStream>, LoaderError> {
         let options = &self.shared.options;
         if options.elsewhere.is_some() || !options.parts.are_whole() {
             return Err(LoaderError::Options {
                 reason: "batches that are given are made in this process, and whole".into(),
             });
         }
-        Ok(Batches::start(
-            Arc::clone(&self.shared),
-            self.shape,
-            epoch,
-            Order::given(batches),
-            first,
-        ))
+        let shared = Arc::clone(&self.shared);
+        let batches = Batches::start(shared, epoch, Order::given(batches), first);
+        Ok(self.on_device(batches, true))
     }
 
     /// An epoch whose batches are made by their numbers, each by itself, by a [`WorkerPool`](crate::WorkerPool).
     pub fn numbered(&self, epoch: u64) -> NumberedEpoch {
-        NumberedEpoch::new(Arc::clone(&self.shared), self.shape, epoch)
+        NumberedEpoch::new(Arc::clone(&self.shared), epoch)
     }
 
-    /// Memory for `images` images of a [`FilledBatch`](crate::FilledBatch): N·3·H·W numbers of the loader's sample
-    /// type with unspecified values. Dropped, it goes back to the loader.
-    pub fn buffer(&self, images: usize) -> ImageBuffer {
-        let numbers = self
-            .shared
-            .pool
-            .take(images * self.shape.iter().product::<usize>());
-        ImageBuffer::new(numbers, Arc::clone(&self.shared.pool))
+    /// A batch to be filled by a [`Supply`](crate::Supply), and memory for its pixels: for `images` images, N·3·H·W numbers of the
+    /// loader's sample type with unspecified values. Dropped, it goes back to the loader.
+    pub fn batch(&self, images: usize) -> (Batch, ImageBuffer) {
+        let mut batch = Batch::empty(&self.shared);
+        batch.shape[0] = images;
+        let pool = &self.shared.pool;
+        let numbers = pool.take(images * self.shape().iter().product::<usize>());
+        (batch, ImageBuffer::new(numbers, Arc::clone(pool)))
     }
 
     /// Its source.
@@ -264,9 +271,10 @@ impl Loader {
     ///
     /// # Errors
     /// The state was saved with another seed, other data, or options that make other batches.
-    pub fn resume(&self, state: State) -> Result<Batches, LoaderError> {
+    pub fn resume(&self, state: State) -> Result<Box<dyn BatchStream>, LoaderError> {
         self.check_state(&state)?;
-        Ok(self.begin(state.epoch, state.batch * self.shared.options.parts.count as u64))
+        let first = state.batch * self.shared.options.parts.count as u64;
+        Ok(self.on_device(self.begin(state.epoch, first), false))
     }
 }
 

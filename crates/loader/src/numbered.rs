@@ -14,8 +14,8 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::order::Order;
 use crate::shared::Shared;
-use crate::worker::{FilledBatch, Flight, Worker};
-use crate::{LoaderError, MAX_WORKERS, Workers};
+use crate::worker::{Flight, Worker};
+use crate::{Batch, LoaderError, MAX_WORKERS, Workers};
 
 /// An epoch of a loader whose batches are made by their numbers.
 ///
@@ -24,23 +24,16 @@ pub struct NumberedEpoch {
     shared: Arc<Shared>,
     order: Order,
     epoch: u64,
-    /// Numbers of one image.
-    size: usize,
     batches: u64,
 }
 
 impl NumberedEpoch {
-    pub(crate) fn new(shared: Arc<Shared>, shape: [usize; 3], epoch: u64) -> Self {
-        let size = match shared.options.preparation {
-            Some(_) => 0,
-            None => shape.iter().product(),
-        };
+    pub(crate) fn new(shared: Arc<Shared>, epoch: u64) -> Self {
         Self {
             order: shared.order(epoch),
             batches: shared.layout().yields(),
             shared,
             epoch,
-            size,
         }
     }
 
@@ -61,7 +54,7 @@ impl NumberedEpoch {
 }
 
 /// What takes a batch once it is made.
-type Taker = Box<dyn FnOnce(Result<FilledBatch, LoaderError>) + Send>;
+type Taker = Box<dyn FnOnce(Result<Batch, LoaderError>) + Send>;
 
 /// Threads that make batches by their numbers, for any loaders of this process.
 ///
@@ -123,7 +116,7 @@ impl WorkerPool {
         &self,
         epoch: &NumberedEpoch,
         batch: u64,
-        taker: impl FnOnce(Result<FilledBatch, LoaderError>) + Send + 'static,
+        taker: impl FnOnce(Result<Batch, LoaderError>) + Send + 'static,
     ) -> Result<(), LoaderError> {
         if batch >= epoch.batches {
             let reason = format!("batch {batch}: the epoch has {}, counted from 0", epoch.batches);
@@ -137,13 +130,13 @@ impl WorkerPool {
         }
         let places = epoch.order.places(batch);
         if places.is_empty() {
-            taker(Ok(FilledBatch::empty(Arc::clone(&epoch.shared.pool))));
+            taker(Ok(Batch::empty(&epoch.shared)));
             return Ok(());
         }
         let job = Job {
             shared: Arc::clone(&epoch.shared),
             epoch: epoch.epoch,
-            flight: Flight::new(batch, places, Vec::new(), epoch.size),
+            flight: Flight::new(batch, places, Vec::new(), epoch.shared.image_size()),
             taker: Mutex::new(Some(Box::new(taker))),
         };
         self.queue.open().push_back(Arc::new(job));
@@ -265,7 +258,7 @@ impl Queue {
 }
 
 impl Job {
-    fn give(&self, made: Result<FilledBatch, LoaderError>) {
+    fn give(&self, made: Result<Batch, LoaderError>) {
         let taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(taker) = taker {
             // A panic of the consumer's code must not end the thread; its batch is lost to it alone.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use stokehold_pipeline::{DecodeOptions, Executor, Preparation, SampleType};
+use stokehold_pipeline::op::Normalize;
+use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 
-use crate::{Elsewhere, LoaderError, Parts, Sampler};
+use crate::{Device, Elsewhere, LoaderError, Parts, Sampler};
 
 /// The most worker threads a loader starts.
 pub const MAX_WORKERS: usize = 1024;
@@ -45,16 +46,17 @@ pub struct LoaderOptions {
     /// a step together, and for steps in several parts; then `world_size` is 1, `batch_size` is the whole batch's,
     /// [`State::batch`](crate::State::batch) counts whole batches, and a part without samples is yielded.
     pub parts: Parts,
-    /// The executor of the pipeline. Default [`Executor::Fused`].
+    /// The executor of the pipeline. Default [`Executor::Fused`]; [`Executor::Gpu`] needs a `device`.
     pub executor: Executor,
+    /// The device that makes the batches, of samples that the workers prepare; then `executor` is ignored. Default none.
+    pub device: Option<Arc<dyn Device>>,
     /// How to decode files.
     pub decode: DecodeOptions,
     /// The type of the images' numbers. Default [`SampleType::F32`]; `U8` for pipelines that end with `ToFloat`.
     pub sample_type: SampleType,
-    /// An alternative to making images in the workers; then `executor` is ignored, and batches have
-    /// [`Batch::prepared`](crate::Batch::prepared) instead of images. Default none. For an executor on a device.
-    #[doc(hidden)]
-    pub preparation: Option<Arc<dyn Preparation>>,
+    /// What the consumer does with pixels that are bytes, after it has divided them by 255: every batch carries it. For a pipeline
+    /// that ends with `ToFloat` and stands for one with a `Normalize` after it. Default none.
+    pub normalize: Option<Normalize>,
     /// Who makes the batches in place of the loader's workers. Default none.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
     /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
@@ -81,7 +83,8 @@ impl Default for LoaderOptions {
             executor: Executor::Fused,
             decode: DecodeOptions::default(),
             sample_type: SampleType::default(),
-            preparation: None,
+            device: None,
+            normalize: None,
             elsewhere: None,
             bad_images: BadImagePolicy::Skip,
             bad_image_limit: 100,
@@ -115,6 +118,9 @@ impl LoaderOptions {
             && count.get() > MAX_WORKERS
         {
             format!("{count} workers: must be auto or 1 to {MAX_WORKERS}")
+        } else if self.executor == Executor::Gpu && self.device.is_none() {
+            "the executor gpu makes batches on a device, and this loader has none: choose fused or per-op"
+                .to_owned()
         } else {
             return Ok(());
         };

@@ -21,6 +21,8 @@ use crate::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, State, Workers
 pub(crate) struct Shared {
     pub source: Arc<dyn Source>,
     pub pipeline: Arc<Pipeline>,
+    /// Channels, height and width of every image.
+    pub shape: [usize; 3],
     /// How the source's masks are read, if it has any.
     pub mask_table: Option<MaskTable>,
     pub options: LoaderOptions,
@@ -59,6 +61,7 @@ impl Shared {
     pub(crate) fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
+        shape: [usize; 3],
         options: LoaderOptions,
         chooser: Chooser,
     ) -> Self {
@@ -89,6 +92,7 @@ impl Shared {
             source,
             pool: Arc::new(Pool::new(options.sample_type, batches)),
             pipeline: Arc::new(pipeline),
+            shape,
             options,
             warm: Mutex::default(),
             workers: workers.into(),
@@ -229,14 +233,25 @@ impl Shared {
         }
     }
 
+    /// The numbers that workers write of an image.
+    pub(crate) fn image_size(&self) -> usize {
+        match self.options.device {
+            Some(_) => 0,
+            None => self.shape.iter().product(),
+        }
+    }
+
     /// The tools for a worker.
     pub(crate) fn tools(&self) -> Result<(Tools, SampleBytes), LoaderError> {
         let warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(tools) = warm {
             return Ok(tools);
         }
-        let tools = match &self.options.preparation {
-            Some(preparation) => Tools::Preparing(preparation.begin(&self.pipeline, self.options.decode)?),
+        let tools = match &self.options.device {
+            Some(device) => {
+                let preparation = device.preparation();
+                Tools::Preparing(preparation.begin(&self.pipeline, self.options.decode)?)
+            }
             None => {
                 let pipeline = Arc::clone(&self.pipeline);
                 let runner = Runner::new(pipeline, self.options.executor, self.options.decode)?;

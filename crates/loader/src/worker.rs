@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cpu_time::ThreadTime;
 use crossbeam_channel::{Receiver, RecvError, Sender, TryRecvError};
 use stokehold_base::random::mix;
-use stokehold_pipeline::{DrawKey, DrawnMask, Executor, ImageError, Input, PreparedSample, SampleMut};
+use stokehold_pipeline::{DrawKey, ImageError, Input, PreparedSample, SampleMut, run_mask};
 use stokehold_storage::{SampleBytes, StorageError};
 
 use crate::delay;
@@ -18,7 +18,7 @@ use crate::images::Pool;
 use crate::order::Place;
 use crate::shared::{Shared, Tools};
 use crate::slots::{Slot, Slots};
-use crate::{BadImage, BadImagePolicy, BatchNumbers, ImageBuffer, LoaderError, Span, Stage};
+use crate::{BadImage, BadImagePolicy, Batch, BatchNumbers, ImageBuffer, LoaderError, Pixels, Span, Stage};
 
 /// A batch that workers are filling.
 pub(crate) struct Flight {
@@ -66,47 +66,7 @@ struct Times {
 /// A batch as a worker hands it over.
 pub(crate) struct Done {
     pub batch: u64,
-    pub outcome: Result<FilledBatch, LoaderError>,
-}
-
-/// A batch as its workers left it, before it takes its turn in an epoch: it may be empty, if every image was skipped, and
-/// names all its bad images, also those that an earlier batch has named.
-#[derive(Debug)]
-pub struct FilledBatch {
-    /// As [`Batch::images`](crate::Batch::images).
-    pub images: ImageBuffer,
-    /// As [`Batch::prepared`](crate::Batch::prepared).
-    #[doc(hidden)]
-    pub prepared: Vec<PreparedSample>,
-    /// The class of each image, N numbers. N is 0 if every image was skipped.
-    pub labels: Vec<u32>,
-    /// As [`Batch::masks`](crate::Batch::masks).
-    pub masks: Vec<u8>,
-    /// As [`Batch::samples`](crate::Batch::samples).
-    pub samples: Vec<u64>,
-    /// As [`Batch::again`](crate::Batch::again).
-    #[doc(hidden)]
-    pub again: Vec<u32>,
-    /// The bad images that were met on the way, in order.
-    pub bad: Vec<BadImage>,
-    /// As [`Batch::spans`](crate::Batch::spans).
-    pub spans: Vec<Span>,
-}
-
-impl FilledBatch {
-    /// Of a part without places.
-    pub(crate) fn empty(pool: Arc<Pool>) -> Self {
-        Self {
-            images: ImageBuffer::new(pool.take(0), pool),
-            prepared: Vec::new(),
-            labels: Vec::new(),
-            masks: Vec::new(),
-            samples: Vec::new(),
-            again: Vec::new(),
-            bad: Vec::new(),
-            spans: Vec::new(),
-        }
-    }
+    pub outcome: Result<Batch, LoaderError>,
 }
 
 impl Flight {
@@ -129,20 +89,18 @@ impl Flight {
         outcomes: Vec<Outcome>,
         worker: usize,
         shared: &Shared,
-    ) -> Result<FilledBatch, LoaderError> {
+    ) -> Result<Batch, LoaderError> {
         let count = outcomes.len();
         let size = images.len() / count;
-        let mut filled = FilledBatch {
-            images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
-            prepared: Vec::new(),
+        let mut filled = Batch {
             labels: Vec::with_capacity(count),
-            masks: Vec::new(),
             samples: Vec::with_capacity(count),
             again: Vec::with_capacity(count),
-            bad: Vec::new(),
             spans: Vec::with_capacity(3 * count + 1),
+            ..Batch::empty(shared)
         };
-        let images = filled.images.images_mut();
+        let mut images = images;
+        let mut prepared = Vec::new();
         let mut begun: Option<Instant> = None;
         for (place, outcome) in outcomes.into_iter().enumerate() {
             if let Some(error) = outcome.failed {
@@ -158,7 +116,7 @@ impl Flight {
             if place_of_next != place {
                 images.shift(place * size, place_of_next * size, size);
             }
-            filled.prepared.extend(outcome.prepared);
+            prepared.extend(outcome.prepared);
             if filled.masks.is_empty() {
                 filled.masks.reserve_exact(outcome.mask.len() * count);
             }
@@ -168,6 +126,11 @@ impl Flight {
             filled.again.push(outcome.again);
         }
         images.truncate(filled.samples.len() * size);
+        filled.shape[0] = filled.samples.len();
+        filled.pixels = match shared.options.device {
+            Some(_) => Pixels::Prepared(prepared),
+            None => Pixels::Host(ImageBuffer::new(images, Arc::clone(&shared.pool))),
+        };
         if let Some(start) = begun {
             filled.spans.push(Span {
                 worker,
@@ -304,7 +267,7 @@ impl Worker {
     pub(crate) fn fill_flight(
         &mut self,
         flight: &Flight,
-    ) -> ControlFlow<(), Option<Result<FilledBatch, LoaderError>>> {
+    ) -> ControlFlow<(), Option<Result<Batch, LoaderError>>> {
         let pool: Arc<Pool> = Arc::clone(&self.shared.pool);
         while let Some(mut slot) = flight.slots.claim(|len| pool.take(len)) {
             if self.stop.load(Ordering::Relaxed) {
@@ -509,8 +472,8 @@ impl Worker {
                 let begin = Instant::now();
                 if let Some(mask) = mask {
                     let options = &self.shared.options.decode;
-                    let drawn = DrawnMask::new(bytes.bytes, mask, &self.shared.pipeline, options, key);
-                    outcome.mask = drawn.map_err(&mut of_image)?.perform(Executor::Fused).data;
+                    let mask = run_mask(bytes.bytes, mask, &self.shared.pipeline, options, key);
+                    outcome.mask = mask.map_err(&mut of_image)?.data;
                 }
                 let prepared = match stands_in {
                     true => preparer.prepare_checked(bytes, key),

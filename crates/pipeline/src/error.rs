@@ -12,13 +12,8 @@ pub enum PipelineError {
     #[error("no preset is called '{0}'; there are imagenet-train, imagenet-eval, published and caltech")]
     UnknownPreset(String),
     /// No executor has this name.
-    #[error("no executor is called '{name}'; there are {known}")]
-    UnknownExecutor {
-        /// The requested name.
-        name: String,
-        /// The known names.
-        known: String,
-    },
+    #[error("no executor is called '{0}'; there are per-op, fused and gpu")]
+    UnknownExecutor(String),
     /// No sample type has this name.
     #[error("no sample type is called '{0}'; there are f32, f16, bf16 and u8")]
     UnknownSampleType(String),

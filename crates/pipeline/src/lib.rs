@@ -70,7 +70,7 @@ pub use pipeline::Pipeline;
 #[doc(hidden)]
 pub use preparation::{Preparation, Prepare, PreparedSample};
 #[doc(hidden)]
-pub use runner::DrawnMask;
+pub use runner::run_mask;
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
 pub use step::{Chain, EraseContent, Mixed, Rotate, Step, Transform};
@@ -110,7 +110,7 @@ pub fn perform_on_mask(executor: Executor, steps: &[Step], mask: Mask) -> Mask {
         Executor::PerOp => steps
             .iter()
             .fold(mask, |mask, step| per_op::apply_to_mask(step, mask)),
-        Executor::Fused => fused::apply_all_to_mask(steps, mask),
+        Executor::Fused | Executor::Gpu => fused::apply_all_to_mask(steps, mask),
     }
 }
 
@@ -126,7 +126,7 @@ pub fn perform_into(executor: Executor, steps: &[Step], image: &RgbImage, out: S
     );
     match executor {
         Executor::PerOp => per_op::execute(steps, image.clone(), out),
-        Executor::Fused => {
+        Executor::Fused | Executor::Gpu => {
             let data: Vec<u8> = image
                 .pixels()
                 .iter()

@@ -1,6 +1,6 @@
 //! Converts the bytes of a file to the numbers of a batch, in one thread.
 
-use crate::decode::{self, DecodeOptions, Format};
+use crate::decode::{self, DecodeOptions, Format, ImageInfo};
 use crate::error::{ImageError, MaskError, PipelineError};
 use crate::fused::{Plan, Planes, Rgbx, Scratch, Source};
 use crate::sample::{SampleMut, SampleType};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stokehold_jpeg::{Decoder, Input, Layout};
 
-/// The executor of the steps.
+/// What makes images of files: `per-op`, `fused` or `gpu` in text and in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Executor {
@@ -19,6 +19,8 @@ pub enum Executor {
     /// One plan per image: one resampling, only the pixels that it needs.
     #[default]
     Fused,
+    /// As `Fused`, to the bit, by a device that makes whole batches. One image alone is made by `Fused`.
+    Gpu,
 }
 
 impl std::fmt::Display for Executor {
@@ -26,6 +28,7 @@ impl std::fmt::Display for Executor {
         f.write_str(match self {
             Executor::PerOp => "per-op",
             Executor::Fused => "fused",
+            Executor::Gpu => "gpu",
         })
     }
 }
@@ -37,10 +40,8 @@ impl std::str::FromStr for Executor {
         match name {
             "per-op" => Ok(Executor::PerOp),
             "fused" => Ok(Executor::Fused),
-            other => Err(PipelineError::UnknownExecutor {
-                name: other.into(),
-                known: "per-op and fused".into(),
-            }),
+            "gpu" => Ok(Executor::Gpu),
+            other => Err(PipelineError::UnknownExecutor(other.into())),
         }
     }
 }
@@ -135,11 +136,7 @@ impl Runner {
         key: DrawKey,
         out: impl Into<SampleMut<'b>>,
     ) -> Result<StageTimes, ImageError> {
-        let done = self.run_on(input.into(), key, out.into());
-        if std::mem::take(&mut self.outlier) {
-            (self.jpeg, self.pixels, self.scratch) = (Decoder::new(), Vec::new(), Scratch::default());
-        }
-        done
+        self.run_freeing(input.into(), key, out.into(), None)
     }
 
     /// As [`Runner::run`], for an image and its mask with one draw: the mask goes through the geometry of the image, and each
@@ -162,17 +159,22 @@ impl Runner {
         out: impl Into<SampleMut<'b>>,
         classes: &mut [u8],
     ) -> Result<StageTimes, ImageError> {
-        let input = input.into();
-        let begin = Instant::now();
-        let drawn = DrawnMask::new(input.bytes, (mask, table), &self.pipeline, &self.options, key)?;
-        let decode = begin.elapsed();
-        classes.copy_from_slice(&drawn.perform(self.executor).data);
-        let augment = begin.elapsed() - decode;
-        let times = self.run(input, key, out)?;
-        Ok(StageTimes {
-            decode: decode + times.decode,
-            augment: augment + times.augment,
-        })
+        self.run_freeing(input.into(), key, out.into(), Some((mask, table, classes)))
+    }
+
+    /// As [`Runner::run_on`]; afterwards the buffers of an outlier are freed.
+    fn run_freeing(
+        &mut self,
+        input: Input<'_>,
+        key: DrawKey,
+        out: SampleMut<'_>,
+        mask: Option<MaskOf<'_>>,
+    ) -> Result<StageTimes, ImageError> {
+        let done = self.run_on(input, key, out, mask);
+        if std::mem::take(&mut self.outlier) {
+            (self.jpeg, self.pixels, self.scratch) = (Decoder::new(), Vec::new(), Scratch::default());
+        }
+        done
     }
 
     fn run_on(
@@ -180,29 +182,56 @@ impl Runner {
         input: Input<'_>,
         key: DrawKey,
         out: SampleMut<'_>,
+        mask: Option<MaskOf<'_>>,
     ) -> Result<StageTimes, ImageError> {
-        let bytes = input.bytes;
         assert_eq!(out.len(), self.output_len, "the output of a sample");
         assert!(
             self.ends_in_bytes || out.sample_type() != SampleType::U8,
             "bytes of a pipeline that ends in floats"
         );
         let begin = Instant::now();
-        let info = decode::probe(bytes)?;
+        let info = decode::probe(input.bytes)?;
         let steps = decode::steps(&info, &self.options, &self.pipeline, key)?;
         self.outlier = is_outlier(&steps, info.width, info.height);
+        let mut times = StageTimes {
+            decode: begin.elapsed(),
+            augment: Duration::ZERO,
+        };
+        if let Some((mask, table, classes)) = mask {
+            let begin = Instant::now();
+            let (mask, steps) = decode_mask(&info, &steps, (mask, table), &self.options)?;
+            let decoded = begin.elapsed();
+            classes.copy_from_slice(&perform_on_mask(self.executor, steps, mask).data);
+            times.decode += decoded;
+            times.augment += begin.elapsed() - decoded;
+        }
+        let of_image = self.perform(input, &info, &steps, out)?;
+        times.decode += of_image.decode;
+        times.augment += of_image.augment;
+        Ok(times)
+    }
+
+    /// Decodes and transforms an image whose header is `info`, by steps that were drawn for it.
+    fn perform(
+        &mut self,
+        input: Input<'_>,
+        info: &ImageInfo,
+        steps: &[Step],
+        out: SampleMut<'_>,
+    ) -> Result<StageTimes, ImageError> {
+        let begin = Instant::now();
         match self.executor {
             Executor::PerOp => {
-                let image = decode::decode_stored(input, &info, &mut self.jpeg)?;
+                let image = decode::decode_stored(input, info, &mut self.jpeg)?;
                 let decode = begin.elapsed();
-                per_op::execute(&steps, image, out);
+                per_op::execute(steps, image, out);
                 Ok(StageTimes {
                     decode,
                     augment: begin.elapsed() - decode,
                 })
             }
-            Executor::Fused => {
-                let plan = Plan::new(&steps, info.width, info.height);
+            Executor::Fused | Executor::Gpu => {
+                let plan = Plan::new(steps, info.width, info.height);
                 let region = plan.region(info.width, info.height);
                 let source = if info.format == Format::Jpeg {
                     let scale = plan.decode_scale();
@@ -214,7 +243,7 @@ impl Runner {
                         Source::Pixels(Rgbx::of(&pixels, region, scale))
                     }
                 } else {
-                    let image = decode::decode_stored(input, &info, &mut self.jpeg)?;
+                    let image = decode::decode_stored(input, info, &mut self.jpeg)?;
                     self.pixels.clear();
                     image
                         .pixels()
@@ -233,46 +262,46 @@ impl Runner {
     }
 }
 
-/// A mask, and the steps that its image's draw has for it.
-#[doc(hidden)]
-pub struct DrawnMask {
-    mask: Mask,
-    steps: Vec<Step>,
+/// A mask's file, how it is read, and the place for the classes of its pixels.
+type MaskOf<'a> = (&'a [u8], &'a MaskTable, &'a mut [u8]);
+
+/// The mask of the image that `info` and `steps` are of, and the steps that are its own: what turns the image upright is done.
+fn decode_mask<'a>(
+    info: &ImageInfo,
+    steps: &'a [Step],
+    (mask, table): (&[u8], &MaskTable),
+    options: &DecodeOptions,
+) -> Result<(Mask, &'a [Step]), ImageError> {
+    let upright = if options.exif { info.upright() } else { Vec::new() };
+    let (image_width, image_height) = Step::size_after_all(&upright, info.width, info.height);
+    let mask = Mask::decode(mask, table)?;
+    let (width, height) = (mask.width, mask.height);
+    if (width, height) != (image_width, image_height) {
+        return Err(ImageError::Mask(MaskError::OtherSize {
+            width,
+            height,
+            image_width,
+            image_height,
+            turned: !upright.is_empty(),
+        }));
+    }
+    Ok((mask, &steps[upright.len()..]))
 }
 
-impl DrawnMask {
-    /// Decodes the mask and draws the steps for the file `image`.
-    ///
-    /// # Errors
-    /// As [`Runner::run_pair`].
-    pub fn new(
-        image: &[u8],
-        (mask, table): (&[u8], &MaskTable),
-        pipeline: &Pipeline,
-        options: &DecodeOptions,
-        key: DrawKey,
-    ) -> Result<DrawnMask, ImageError> {
-        let info = decode::probe(image)?;
-        let upright = if options.exif { info.upright() } else { Vec::new() };
-        let (image_width, image_height) = Step::size_after_all(&upright, info.width, info.height);
-        let mut steps = decode::steps(&info, options, pipeline, key)?;
-        steps.drain(..upright.len());
-        let mask = Mask::decode(mask, table)?;
-        let (width, height) = (mask.width, mask.height);
-        if (width, height) != (image_width, image_height) {
-            return Err(ImageError::Mask(MaskError::OtherSize {
-                width,
-                height,
-                image_width,
-                image_height,
-                turned: !upright.is_empty(),
-            }));
-        }
-        Ok(DrawnMask { mask, steps })
-    }
-
-    /// Performs the steps.
-    pub fn perform(self, executor: Executor) -> Mask {
-        perform_on_mask(executor, &self.steps, self.mask)
-    }
+/// The classes of a mask's pixels after the steps that are drawn for the file `image`.
+///
+/// # Errors
+/// As [`Runner::run_pair`].
+#[doc(hidden)]
+pub fn run_mask(
+    image: &[u8],
+    mask: (&[u8], &MaskTable),
+    pipeline: &Pipeline,
+    options: &DecodeOptions,
+    key: DrawKey,
+) -> Result<Mask, ImageError> {
+    let info = decode::probe(image)?;
+    let steps = decode::steps(&info, options, pipeline, key)?;
+    let (mask, steps) = decode_mask(&info, &steps, mask, options)?;
+    Ok(perform_on_mask(Executor::Fused, steps, mask))
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stokehold_loader::{FilledBatch, LoaderError};
+use stokehold_loader::{Batch, LoaderError};
 
 /// The least time after which a request is made again by another connection that has nothing else to do.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What has been made, or cannot be.
-type Outcome = Result<FilledBatch, LoaderError>;
+type Outcome = Result<Batch, LoaderError>;
 
 /// The board of one epoch.
 pub(crate) struct Board {

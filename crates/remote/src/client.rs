@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use stokehold_loader::{
-    Address, Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, TOKEN,
-    WorkerPool, Workers,
+    Address, Batch, Elsewhere, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, TOKEN, WorkerPool,
+    Workers,
 };
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, http};
@@ -239,7 +239,7 @@ struct Asked {
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Supply for Asked {
-    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError> {
+    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<Batch>, LoaderError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -330,7 +330,7 @@ impl Failure {
 
 /// What makes batches, one at a time.
 trait Way: Send {
-    fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure>;
+    fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<Batch, Failure>;
 
     /// How many of its batches have been the first of their number.
     fn counted(&self) -> &AtomicU64;
@@ -387,7 +387,7 @@ struct Local {
 }
 
 impl Way for Local {
-    fn make(&mut self, number: u64, _: usize, board: &Board) -> Result<FilledBatch, Failure> {
+    fn make(&mut self, number: u64, _: usize, board: &Board) -> Result<Batch, Failure> {
         let (send, made) = mpsc::sync_channel(1);
         let asked = self.pool.make(&self.epoch, number, move |batch| {
             let _ = send.send(batch);
@@ -527,13 +527,7 @@ impl Server {
     }
 
     /// `body` is memory for the answer.
-    fn batch(
-        &self,
-        path: &str,
-        spec: &str,
-        loader: &Loader,
-        body: &mut Vec<u8>,
-    ) -> Result<FilledBatch, Failure> {
+    fn batch(&self, path: &str, spec: &str, loader: &Loader, body: &mut Vec<u8>) -> Result<Batch, Failure> {
         let mut answer = self.get(path, REQUEST)?;
         if answer.status().as_u16() == 404 {
             self.register(spec)?;
@@ -591,7 +585,7 @@ struct Connection {
 }
 
 impl Way for Connection {
-    fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure> {
+    fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<Batch, Failure> {
         let (key, text) = &*self.spec;
         let begun = Instant::now();
         let path = format!("/v1/batches/{key}/{}/{number}", self.epoch);

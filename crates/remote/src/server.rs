@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde_json::json;
 use stokehold_base::fault::Fault;
 use stokehold_listen::{Guest, Tls, accept, same};
-use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool, Workers};
+use stokehold_loader::{Batch, Loader, LoaderError, NumberedEpoch, WorkerPool, Workers};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, Source as _};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -568,7 +568,7 @@ impl Body for Pieces {
 }
 
 fn packed(
-    batch: Result<FilledBatch, LoaderError>,
+    batch: Result<Batch, LoaderError>,
     shape: [usize; 3],
     (place, sending): (OwnedSemaphorePermit, Sending),
 ) -> Result<Packed, Refusal> {

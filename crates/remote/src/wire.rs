@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
-use stokehold_loader::{BadImagePolicy, BatchNumbers, FilledBatch, ImageBuffer, Loader, SampleType};
+use stokehold_loader::{BadImagePolicy, Batch, BatchNumbers, ImageBuffer, Loader, Pixels, SampleType};
 use stokehold_storage::IGNORE;
 
 /// A batch on the wire: three pieces, one after the other. The numbers of images and masks are not copied.
@@ -19,9 +19,10 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The bytes of its images.
+    /// The bytes of its images, as they lie in memory. The wire's are little-endian, as those of every machine that this runs on.
     pub fn image_bytes(&self) -> &[u8] {
-        bytes_of(&self.images)
+        const { assert!(cfg!(target_endian = "little")) };
+        self.images.as_bytes()
     }
 
     /// One text.
@@ -30,25 +31,17 @@ impl Encoded {
     }
 }
 
-/// The numbers of images, as they lie in memory. The wire's are little-endian, as those of every machine that this runs on.
-fn bytes_of(images: &BatchNumbers) -> &[u8] {
-    const { assert!(cfg!(target_endian = "little")) };
-    match images {
-        BatchNumbers::F32(numbers) => bytemuck::cast_slice(numbers),
-        BatchNumbers::F16(numbers) => bytemuck::cast_slice(numbers),
-        BatchNumbers::Bf16(numbers) => bytemuck::cast_slice(numbers),
-        BatchNumbers::U8(numbers) => numbers,
-    }
-}
-
 /// A batch whose images have this shape, as safetensors.
 ///
 /// # Errors
 /// Its parts do not fit together, in words.
-pub fn encode(batch: FilledBatch, shape: [usize; 3]) -> Result<Encoded, String> {
+pub fn encode(batch: Batch, shape: [usize; 3]) -> Result<Encoded, String> {
     let count = batch.labels.len();
     let [_, height, width] = shape;
-    let dtype = match &*batch.images {
+    let Pixels::Host(images) = batch.pixels else {
+        return Err("its images are not in main memory".to_owned());
+    };
+    let dtype = match &*images {
         BatchNumbers::F32(_) => Dtype::F32,
         BatchNumbers::F16(_) => Dtype::F16,
         BatchNumbers::Bf16(_) => Dtype::BF16,
@@ -62,7 +55,7 @@ pub fn encode(batch: FilledBatch, shape: [usize; 3]) -> Result<Encoded, String> 
             "images",
             dtype,
             vec![count, 3, height, width],
-            bytes_of(&batch.images).len(),
+            images.as_bytes().len(),
         ),
     ];
     if !batch.masks.is_empty() {
@@ -93,7 +86,7 @@ pub fn encode(batch: FilledBatch, shape: [usize; 3]) -> Result<Encoded, String> 
     head.extend(batch.again.iter().flat_map(|again| again.to_le_bytes()));
     Ok(Encoded {
         head,
-        images: batch.images,
+        images,
         masks: batch.masks,
     })
 }
@@ -102,7 +95,7 @@ pub fn encode(batch: FilledBatch, shape: [usize; 3]) -> Result<Encoded, String> 
 ///
 /// # Errors
 /// The text is no such batch, in words.
-pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
+pub fn decode(text: &[u8], loader: &Loader) -> Result<Batch, String> {
     let (_, facts) = SafeTensors::read_metadata(text).map_err(|error| error.to_string())?;
     let tensors = SafeTensors::deserialize(text).map_err(|error| error.to_string())?;
     let part = |name: &str| tensors.tensor(name).map_err(|error| error.to_string());
@@ -126,7 +119,7 @@ pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
             )),
         }
     };
-    let mut buffer = loader.buffer(count);
+    let (mut batch, mut buffer) = loader.batch(count);
     let numbers = images.data();
     match (buffer.images_mut(), images.dtype()) {
         (BatchNumbers::F32(own), Dtype::F32) => {
@@ -174,16 +167,11 @@ pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
     };
     let bad = facts.metadata().as_ref().and_then(|facts| facts.get("bad"));
     let bad = bad.ok_or("no word of bad images")?;
-    Ok(FilledBatch {
-        images: buffer,
-        prepared: Vec::new(),
-        labels,
-        masks,
-        samples,
-        again,
-        bad: serde_json::from_str(bad).map_err(|error| error.to_string())?,
-        spans: Vec::new(),
-    })
+    batch.bad = serde_json::from_str(bad).map_err(|error| error.to_string())?;
+    batch.pixels = Pixels::Host(buffer);
+    (batch.labels, batch.masks) = (labels, masks);
+    (batch.samples, batch.again) = (samples, again);
+    Ok(batch)
 }
 
 /// Whether a batch of a server is one of the images that it was asked for, each of its class: a server that lies, or is damaged,
@@ -191,7 +179,7 @@ pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
 ///
 /// # Errors
 /// It is not, in words.
-pub fn check(batch: &mut FilledBatch, loader: &Loader, expected: &[(u64, u32)]) -> Result<(), String> {
+pub fn check(batch: &mut Batch, loader: &Loader, expected: &[(u64, u32)]) -> Result<(), String> {
     let source = loader.source();
     for bad in &mut batch.bad {
         if bad.sample >= loader.images() as u64 {

@@ -15,8 +15,8 @@ use stokehold_profile::Contention;
 use crate::TrainError;
 use crate::config::TrainConfig;
 use crate::device;
-use crate::feed::{FedBatch, Feed, Input};
-use crate::learner::{At, Learner, Objective, Trainer, Truth};
+use crate::learner::{At, Learner, Objective, Trainer};
+use stokehold_loader::{Batch, BatchNumbers, ImageBuffer, Loader, Pixels};
 
 /// Neither measurement starts another batch after this time.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -36,22 +36,22 @@ pub(crate) struct Ceiling {
 }
 
 /// Measures the loader without training, over at least `batches` batches from the beginning of `epoch` on. If
-/// the feed makes its batches on the device, that is included. Also returns the first batch. `None` for an
+/// the loader makes its batches on the device, that is included. Also returns the first batch. `None` for an
 /// epoch without a batch.
 ///
 /// The wall time runs from before the first worker starts to the arrival of the last batch, over the number
 /// of epochs that this takes; batches that the workers prefetch beyond the last one do not count. The CPU
 /// time is that of all images that were loaded, prefetched ones included.
 pub(crate) fn of_loader(
-    feed: &Feed,
+    loader: &Loader,
     epoch: u64,
     batches: usize,
-) -> Result<Option<(Ceiling, FedBatch)>, TrainError> {
+) -> Result<Option<(Ceiling, Batch)>, TrainError> {
     let (begin, cpu) = (Instant::now(), ProcessTime::try_now().ok());
     let (mut first, mut arrived, mut images) = (None, 0, 0);
     for epoch in epoch.. {
         let before = arrived;
-        let mut coming = feed.epoch(epoch);
+        let mut coming = loader.epoch(epoch);
         while let Some(batch) = coming.next().transpose()? {
             arrived += 1;
             images += batch.labels.len();
@@ -88,23 +88,18 @@ pub(crate) fn of_loader(
 pub(crate) fn of_trainer(
     mut trainer: Trainer,
     objective: &Objective,
-    batch: &FedBatch,
+    batch: &Batch,
     steps: usize,
 ) -> Result<Ceiling, TrainError> {
     // An emulated accelerator makes up for a delay before its next deadline.
     let before = trainer.learner().and_then(|_| Contention::now());
     let begin = Instant::now();
     let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
-    let input = batch.images.clone().into_input();
-    let truth = Truth {
-        labels: &batch.labels,
-        masks: &batch.masks,
-    };
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
-        let images = input.clone();
+        let same = batch.clone();
         let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
         // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the same.
-        (trainer, _) = trainer.step(objective, images, batch.shape, truth, At::default())?;
+        (trainer, _) = trainer.step(objective, same, At::default())?;
         seconds.push(start.elapsed().as_secs_f64());
         cpu_seconds.extend(cpu.and_then(|cpu| Some(cpu.try_elapsed().ok()?.as_secs_f64())));
     }
@@ -143,15 +138,14 @@ pub fn step_ratio(
             let (config, images) = (configs[side], configs[side].batch_size);
             let (width, height) = config.pipeline.check()?;
             let shape = [images, 3, height as usize, width as usize];
-            let grey = Input::host(vec![0.0; shape.iter().product()]);
+            let grey = BatchNumbers::F32(vec![0.0; shape.iter().product()]);
+            let mut batch = Batch::new(Pixels::Host(ImageBuffer::from(grey)), shape);
+            batch.labels = vec![0; images];
+            batch.masks = vec![0; images * shape[2] * shape[3]];
             let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
             let objective = config.objective(None);
-            let truth = Truth {
-                labels: &vec![0; images],
-                masks: &vec![0; images * shape[2] * shape[3]],
-            };
             if let Some(learner) = learners[side].take() {
-                let (learner, _) = learner.step(&objective, grey, shape, truth, At::default())?;
+                let (learner, _) = learner.step(&objective, batch, At::default())?;
                 learners[side] = Some(learner);
             }
             let cpu = cpu.filter(|_| on_cpu).and_then(|cpu| cpu.try_elapsed().ok());
@@ -169,8 +163,6 @@ pub fn step_ratio(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AnyExecutor;
-    use crate::feed::{GpuOptions, Maker};
     use std::sync::Arc;
     use stokehold_loader::{LoaderOptions, Workers};
     use stokehold_pipeline::Pipeline;
@@ -193,10 +185,8 @@ mod tests {
             workers: "2".parse::<Workers>().unwrap(),
             ..LoaderOptions::default()
         };
-        let device = device::open(device::DeviceChoice::Cpu).unwrap();
-        let maker = Maker::open(AnyExecutor::default(), GpuOptions::default(), &device).unwrap();
-        let feed = Feed::new(Arc::new(source), Pipeline::imagenet_train(32), options, &maker).unwrap();
-        let (ceiling, first) = of_loader(&feed, 0, 8).unwrap().unwrap();
+        let loader = Loader::new(Arc::new(source), Pipeline::imagenet_train(32), options).unwrap();
+        let (ceiling, first) = of_loader(&loader, 0, 8).unwrap().unwrap();
         let Ceiling {
             images_per_second: rate,
             cpu_seconds,

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
+use stokehold_loader::{Loader, LoaderError};
 use stokehold_pipeline::Executor;
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
-use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
-use crate::feed::{Feed, Maker};
-use crate::learner::{At, Learner, Truth};
+use crate::executor::{Chosen, open_device};
+use crate::learner::{At, Learner};
 use crate::{TrainError, device};
 
 /// Turns of each, in alternation. The first does not count: it reads files, compiles kernels and touches
@@ -24,8 +24,6 @@ const TURNS: u64 = 3;
 /// no further step begins.
 const STEPS: usize = 12;
 const LIMIT: Duration = Duration::from_secs(5);
-
-const FUSED: AnyExecutor = AnyExecutor::Cpu(Executor::Fused);
 
 /// The executor that the configuration names, or the faster one. If `stop` is set before the timing is
 /// complete, it is `fused`.
@@ -39,12 +37,11 @@ pub(crate) fn choose(
     device: &Device,
     stop: &AtomicBool,
 ) -> Result<Chosen, TrainError> {
-    match config.executor {
-        ExecutorChoice::Of(executor) => return Ok(Chosen { executor, why: None }),
-        ExecutorChoice::Auto => {}
+    if let Some(executor) = config.executor {
+        return Ok(Chosen { executor, why: None });
     }
     let fused_because = |why: String| Chosen {
-        executor: FUSED,
+        executor: Executor::Fused,
         why: Some(why),
     };
     if !config.trainer.learns() {
@@ -58,24 +55,25 @@ pub(crate) fn choose(
         return Ok(fused_because(format!("gpu cannot be used: {error}")));
     }
     let gpu_unusable = |error| fused_because(format!("gpu cannot be used: {error}"));
-    let feed_by = |executor| {
-        let maker = Maker::open(executor, config.gpu, device)?;
-        config.feed(images.clone(), true, stokehold_loader::Parts::WHOLE, &maker)
+    let loader_by = |executor| {
+        let on_device = open_device(executor, config.gpu, device)?;
+        let parts = stokehold_loader::Parts::WHOLE;
+        config.loader(images.clone(), true, parts, (executor, on_device))
     };
-    let gpu = match feed_by(AnyExecutor::Gpu) {
+    let gpu = match loader_by(Executor::Gpu) {
         Ok(gpu) => gpu,
-        Err(TrainError::Gpu(error)) => return Ok(gpu_unusable(error)),
+        Err(error) if is_of_gpu(&error) => return Ok(gpu_unusable(error)),
         Err(error) => return Err(error),
     };
-    let fused = feed_by(FUSED)?;
+    let fused = loader_by(Executor::Fused)?;
     let mut learner = Learner::new(config, classes, device.clone())?;
     let mut measured = [Measured::default(); 2];
     for turn in 0..TURNS {
-        for (sum, feed) in measured.iter_mut().zip([&gpu, &fused]) {
+        for (sum, loader) in measured.iter_mut().zip([&gpu, &fused]) {
             let more;
-            (learner, more) = match train(config, feed, turn, learner, stop) {
+            (learner, more) = match train(config, loader, turn, learner, stop) {
                 Ok(trained) => trained,
-                Err(TrainError::Gpu(error)) => return Ok(gpu_unusable(error)),
+                Err(error) if is_of_gpu(&error) => return Ok(gpu_unusable(error)),
                 Err(error) => return Err(error),
             };
             if turn > 0 {
@@ -89,11 +87,19 @@ pub(crate) fn choose(
     Ok(fastest(measured.map(Measured::rate)))
 }
 
+/// Whether an error is the device's as a maker of images.
+fn is_of_gpu(error: &TrainError) -> bool {
+    matches!(
+        error,
+        TrainError::Gpu(_) | TrainError::Loader(LoaderError::Device(_))
+    )
+}
+
 /// The faster of `gpu` and `fused`.
 fn fastest([gpu, fused]: [f64; 2]) -> Chosen {
     let executor = match gpu > fused {
-        true => AnyExecutor::Gpu,
-        false => FUSED,
+        true => Executor::Gpu,
+        false => Executor::Fused,
     };
     let why = format!("in its first steps, gpu trained {gpu:.1} images/s and fused {fused:.1}");
     Chosen {
@@ -126,34 +132,28 @@ impl Measured {
 /// Makes training steps, including the waits for batches, from the beginning of an epoch on.
 fn train(
     config: &TrainConfig,
-    feed: &Feed,
+    loader: &Loader,
     epoch: u64,
     mut learner: Learner,
     stop: &AtomicBool,
 ) -> Result<(Learner, Measured), TrainError> {
     // While the first batch is trained on, others are made: those that are ready by then say nothing about
     // the rate. The device is two batches further ahead.
-    let ready = feed.loader().prefetch() + 3;
+    let ready = loader.prefetch() + 3;
     let (mut begin, mut steps, mut measured) = (Instant::now(), 0, Measured::default());
     let objective = config.objective(None);
-    // Short epochs are repeated; the feed returns an error for one without a batch.
+    // Short epochs are repeated; the loader returns an error for one without a batch.
     for epoch in epoch.. {
-        for batch in feed.epoch(epoch) {
+        for batch in loader.epoch(epoch) {
             let batch = batch?;
-            let input = batch.images.into_input();
+            let images = batch.labels.len();
             // A learning rate of 0 keeps the numbers finite, and costs the same.
-            (learner, _) = {
-                let truth = Truth {
-                    labels: &batch.labels,
-                    masks: &batch.masks,
-                };
-                learner.step(&objective, input, batch.shape, truth, At::default())?
-            };
+            (learner, _) = learner.step(&objective, batch, At::default())?;
             steps += 1;
             if steps == ready {
                 begin = Instant::now();
             } else if steps > ready {
-                measured.images += batch.labels.len();
+                measured.images += images;
             }
             let is_late = steps > ready && begin.elapsed() > LIMIT;
             if steps >= ready + STEPS || is_late || stop.load(Ordering::Relaxed) {
@@ -172,14 +172,11 @@ mod tests {
     #[test]
     fn the_faster_one_is_taken_and_both_rates_are_told() {
         let chosen = fastest([812.04, 640.5]);
-        assert_eq!(chosen.executor, AnyExecutor::Gpu);
+        assert_eq!(chosen.executor, Executor::Gpu);
         assert_eq!(
             chosen.why.as_deref(),
             Some("in its first steps, gpu trained 812.0 images/s and fused 640.5")
         );
-        assert_eq!(
-            fastest([100.0, 100.0]).executor,
-            AnyExecutor::Cpu(Executor::Fused)
-        );
+        assert_eq!(fastest([100.0, 100.0]).executor, Executor::Fused);
     }
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stokehold_cache::{Cache, CachePlace};
-use stokehold_loader::{Address, BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
-use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
+use stokehold_loader::{Address, BadImagePolicy, Device, Elsewhere, Loader, LoaderOptions, Parts, Workers};
+use stokehold_pipeline::op::Op;
+use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, SampleType};
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
 use crate::device::DeviceChoice;
 use crate::ema::EmaConfig;
 use crate::emulated::TrainerChoice;
-use crate::executor::{AnyExecutor, ExecutorChoice};
-use crate::feed::{Feed, GpuOptions, Maker};
+use crate::executor::{GpuOptions, or_auto};
 use crate::learner::Objective;
 use crate::mix::Mix;
 use crate::model::Arch;
@@ -56,8 +56,9 @@ pub struct TrainConfig {
     pub pipeline: Pipeline,
     /// The pipeline of validation images.
     pub eval_pipeline: Pipeline,
-    /// The executor of both pipelines.
-    pub executor: ExecutorChoice,
+    /// The executor of both pipelines; `None` (`auto`) for `fused` or `gpu`, whichever trains faster, measured before the first step.
+    #[serde(with = "or_auto")]
+    pub executor: Option<Executor>,
     /// Options of the executor `gpu`.
     pub gpu: GpuOptions,
     /// Apply the EXIF orientation.
@@ -213,7 +214,7 @@ impl TrainConfig {
             (
                 "sample type",
                 self.sample_type == SampleType::F32
-                    || matches!(self.executor, ExecutorChoice::Of(AnyExecutor::Cpu(_))),
+                    || matches!(self.executor, Some(Executor::PerOp | Executor::Fused)),
                 "must be f32 with the executors gpu and auto; choose fused or per-op",
             ),
             ("k of top-k", self.topk >= 1, at_least_one),
@@ -243,12 +244,12 @@ impl TrainConfig {
             ),
             (
                 "executor",
-                self.servers.is_empty() || matches!(self.executor, ExecutorChoice::Of(AnyExecutor::Cpu(_))),
+                self.servers.is_empty() || matches!(self.executor, Some(Executor::PerOp | Executor::Fused)),
                 "must be fused or per-op where servers make the batches",
             ),
             (
                 "executor",
-                self.trainer.learns() || self.executor != ExecutorChoice::Of(AnyExecutor::Gpu),
+                self.trainer.learns() || self.executor != Some(Executor::Gpu),
                 "must not be gpu where the accelerator is emulated",
             ),
             (
@@ -380,18 +381,26 @@ impl TrainConfig {
         Ok(Cache::open_if(self.cache.as_ref(), self.cache_share)?)
     }
 
-    /// The feed for one part of the data set.
-    pub(crate) fn feed(
+    /// The loader of one part of the data set, with an executor and its device.
+    pub(crate) fn loader(
         &self,
         images: Images,
         training: bool,
         parts: Parts,
-        maker: &Maker,
-    ) -> Result<Feed, TrainError> {
-        let pipeline = match training {
-            true => &self.pipeline,
-            false => &self.eval_pipeline,
+        (executor, device): (Executor, Option<Arc<dyn Device>>),
+    ) -> Result<Loader, TrainError> {
+        let mut pipeline = match training {
+            true => self.pipeline.clone(),
+            false => self.eval_pipeline.clone(),
         };
+        // Bytes become floats on the device that trains, which then does what comes after `ToFloat`.
+        let normalize = match pipeline.ops.last() {
+            Some(Op::Normalize(normalize)) if self.sample_type == SampleType::U8 => Some(normalize.clone()),
+            _ => None,
+        };
+        pipeline
+            .ops
+            .truncate(pipeline.ops.len() - usize::from(normalize.is_some()));
         let (sampler, epoch_samples) = match training {
             true => (self.sampler.sampler(&images)?, self.epoch_images),
             false => Default::default(),
@@ -404,6 +413,10 @@ impl TrainConfig {
             sampler,
             epoch_samples,
             elsewhere,
+            executor,
+            device,
+            sample_type: self.sample_type,
+            normalize,
             batch_size: self.batch_size,
             parts,
             workers: self.workers,
@@ -426,17 +439,6 @@ impl TrainConfig {
             Some(cache) => cache.of(source),
             None => source,
         };
-        match self.sample_type {
-            SampleType::U8 => Feed::of_bytes(source, pipeline.clone(), options, maker),
-            sample_type => Feed::new(
-                source,
-                pipeline.clone(),
-                LoaderOptions {
-                    sample_type,
-                    ..options
-                },
-                maker,
-            ),
-        }
+        Ok(Loader::new(source, pipeline, options)?)
     }
 }

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use serde::Serialize;
 use stokehold_base::stats::percentile;
-use stokehold_loader::{LoaderError, Stage};
+use stokehold_loader::{Loader, LoaderError, Stage};
 
 use crate::TrainError;
 use crate::device;
-use crate::feed::Feed;
-use crate::learner::{At, Learner, Objective, Truth};
+use crate::learner::{At, Learner, Objective};
 use crate::model::{Arch, Network};
 use crate::optim::{Optimizer, OptimizerConfig};
 
@@ -40,13 +39,13 @@ pub struct Disturbance {
     pub load_seconds: f64,
 }
 
-/// Makes `pairs` pairs of steps of `arch` with the feed's batches on its device; `classes` is above every label.
+/// Makes `pairs` pairs of steps of `arch` with the loader's batches on its device; `classes` is above every label.
 ///
 /// # Errors
 /// The loader fails, or never loads a batch while another is trained on: then its epochs need more batches
 /// than it prefetches. The device does not exist, or fails.
 pub fn disturbance(
-    feed: &Feed,
+    loader: &Loader,
     arch: Arch,
     classes: usize,
     plain: &Device,
@@ -62,33 +61,23 @@ pub fn disturbance(
     let (mut worked, mut loaded, mut warm) = (Duration::ZERO, 0u32, false);
     for epoch in 0.. {
         let before = loaded;
-        let mut batches = feed.epoch(epoch);
+        let mut batches = loader.epoch(epoch);
         while batches.loading() > 0 {
             thread::sleep(POLL);
         }
         while let Some(batch) = batches.next().transpose()? {
-            if batches.in_flight() < feed.loader().prefetch() {
+            if batches.in_flight() < loader.prefetch() {
                 break; // The epoch ends, and nothing is loaded any more.
             }
             let stages = batch.spans.iter().filter(|span| span.stage != Stage::Batch);
             worked += stages.map(|span| span.duration).sum();
             loaded += 1;
-            let input = batch.images.into_input();
             for seconds in [&mut beside, &mut alone] {
-                let images = input.clone();
+                let same = batch.clone();
                 let start = Instant::now();
                 // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the
                 // same.
-                (learner, _) = learner.step(
-                    &Objective::default(),
-                    images,
-                    batch.shape,
-                    Truth {
-                        labels: &batch.labels,
-                        masks: &batch.masks,
-                    },
-                    At::default(),
-                )?;
+                (learner, _) = learner.step(&Objective::default(), same, At::default())?;
                 if warm {
                     seconds.push(start.elapsed().as_secs_f64());
                 }
@@ -109,8 +98,8 @@ pub fn disturbance(
                 reason: format!(
                     "{} batches an epoch, and {} are prefetched: nothing is left to load beside a step; use more \
                      images or a smaller batch size",
-                    feed.loader().batches_per_epoch(),
-                    feed.loader().prefetch()
+                    loader.batches_per_epoch(),
+                    loader.prefetch()
                 ),
             }));
         }
@@ -134,15 +123,13 @@ pub fn disturbance(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AnyExecutor;
     use crate::device::DeviceChoice;
-    use crate::feed::{GpuOptions, Maker};
     use std::sync::Arc;
     use stokehold_loader::{LoaderOptions, Workers};
     use stokehold_pipeline::Pipeline;
     use stokehold_storage::{ImageFolder, SlowSource};
 
-    fn feed(images: usize, dir: &std::path::Path, device: &Device) -> Feed {
+    fn loader(images: usize, dir: &std::path::Path) -> Loader {
         let bytes = include_bytes!("../../../hostile/small.jpg");
         for i in 0..images {
             std::fs::write(dir.join(format!("{i}.jpg")), bytes).unwrap();
@@ -153,8 +140,7 @@ mod tests {
             workers: "1".parse::<Workers>().unwrap(),
             ..LoaderOptions::default()
         };
-        let maker = Maker::open(AnyExecutor::default(), GpuOptions::default(), device).unwrap();
-        Feed::new(Arc::new(source), Pipeline::imagenet_train(32), options, &maker).unwrap()
+        Loader::new(Arc::new(source), Pipeline::imagenet_train(32), options).unwrap()
     }
 
     /// Seven batches an epoch leave five pairs in it, so eight pairs take a second epoch.
@@ -162,8 +148,8 @@ mod tests {
     fn steps_come_in_pairs_with_a_batch_loaded_beside_the_first() {
         let dir = tempfile::tempdir().unwrap();
         let device = device::open(DeviceChoice::Cpu).unwrap();
-        let feed = feed(14, dir.path(), &device);
-        let found = disturbance(&feed, Arch::Resnet18, 3, &device, 8).unwrap();
+        let loader = loader(14, dir.path());
+        let found = disturbance(&loader, Arch::Resnet18, 3, &device, 8).unwrap();
         assert_eq!((found.beside.len(), found.alone.len()), (8, 8));
         assert!(found.spread[0] <= found.slowdown && found.slowdown <= found.spread[1]);
         // Two reads of 3 ms in every batch.
@@ -174,8 +160,8 @@ mod tests {
     fn too_few_batches_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let device = device::open(DeviceChoice::Cpu).unwrap();
-        let feed = feed(4, dir.path(), &device);
-        let error = disturbance(&feed, Arch::Resnet18, 3, &device, 1).unwrap_err();
+        let loader = loader(4, dir.path());
+        let error = disturbance(&loader, Arch::Resnet18, 3, &device, 1).unwrap_err();
         assert!(
             error
                 .to_string()

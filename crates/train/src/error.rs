@@ -49,7 +49,7 @@ pub enum TrainError {
     NoGpu(String),
     /// The executor `gpu` failed, or ran out of its budget.
     #[error(transparent)]
-    Gpu(GpuError),
+    Gpu(#[from] GpuError),
     /// Weights could not be loaded or saved.
     #[error(transparent)]
     Weights(#[from] Box<WeightsError>),
@@ -200,16 +200,6 @@ pub enum TrainError {
     },
 }
 
-/// A loader error inside a GPU error is reported as the loader's.
-impl From<GpuError> for TrainError {
-    fn from(error: GpuError) -> Self {
-        match error {
-            GpuError::Loader(error) => Self::Loader(error),
-            error => Self::Gpu(error),
-        }
-    }
-}
-
 impl From<WeightsError> for TrainError {
     fn from(error: WeightsError) -> Self {
         Self::Weights(Box::new(error))
@@ -245,7 +235,7 @@ impl Fault for TrainError {
             | Self::NotFinite { .. } => true,
             Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
-            Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
+            Self::Gpu(error) => error.is_input(),
             Self::Loader(error) | Self::Validation(error) => error.is_input(),
             Self::Servers(error) => error.is_input(),
             Self::NoServers { .. } => true,

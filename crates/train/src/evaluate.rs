@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
-use stokehold_loader::BadImage;
+use stokehold_loader::{BadImage, Batch, BatchStream, Loader};
 use stokehold_ranks::Ranks;
 use stokehold_storage::IGNORE;
 
 use crate::TrainError;
+use crate::batch::tensor;
 use crate::device;
-use crate::feed::{FedBatch, Feed, FeedBatches};
 use crate::learner::targets;
 use crate::loss::{PixelTargets, cross_entropy, pixel_cross_entropy};
 use crate::metrics::{Accuracy, Confusion, most_probable};
@@ -27,7 +27,7 @@ use crate::world;
 /// added to `bad`. Each rank validates its part, and all get the result of the whole.
 pub(crate) fn evaluate(
     (model, device, ranks): (&Network, &Device, &Ranks),
-    feed: &Feed,
+    loader: &Loader,
     k: usize,
     bad: &mut Vec<BadImage>,
     observer: &mut dyn Observer,
@@ -35,15 +35,15 @@ pub(crate) fn evaluate(
     stop: &AtomicBool,
 ) -> Result<Option<Validation>, TrainError> {
     let mut count = Count::new(model.classes(), k);
-    let batches = feed.loader().batches_per_epoch();
+    let batches = loader.batches_per_epoch();
     let mut begin = Instant::now();
-    let (mut coming, mut number) = (feed.epoch(0), 0);
+    let (mut coming, mut number) = (loader.epoch(0), 0);
     loop {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let stopped = || stop.load(Ordering::Relaxed);
-        let next = next_batch(&mut coming, bad, observer, &stopped).map_err(|error| match error {
+        let next = next_batch(&mut *coming, bad, observer, &stopped).map_err(|error| match error {
             TrainError::Loader(error) => TrainError::Validation(error),
             error => error,
         });
@@ -56,7 +56,7 @@ pub(crate) fn evaluate(
         number += 1;
         // A part of a batch may be empty.
         if !batch.labels.is_empty() {
-            let images = batch.images.into_input().tensor(batch.shape, device);
+            let images = tensor(batch.pixels, batch.normalize, batch.shape, device);
             count.add(model.forward(images), &batch.labels, &batch.masks)?;
         }
         spans.validated(begin, number as u64);
@@ -70,7 +70,7 @@ pub(crate) fn evaluate(
         true => count,
         false => Count::of_all(world::gather(ranks, &count)?),
     };
-    Ok(Some(count.finish(model, feed.images() as u64)))
+    Ok(Some(count.finish(model, loader.images() as u64)))
 }
 
 /// What is counted of a validation.
@@ -161,11 +161,11 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The next batch; `None` at the end of the epoch, and if `stopped` says so while it waits. Bad images found before it, or before the end of the epoch, are added to `bad`.
 pub(crate) fn next_batch(
-    batches: &mut FeedBatches,
+    batches: &mut dyn BatchStream,
     bad: &mut Vec<BadImage>,
     observer: &mut dyn Observer,
     stopped: &dyn Fn() -> bool,
-) -> Result<Option<FedBatch>, TrainError> {
+) -> Result<Option<Batch>, TrainError> {
     let mut next = loop {
         match batches.next_within(LOOK) {
             Poll::Ready(next) => break next,
@@ -178,7 +178,7 @@ pub(crate) fn next_batch(
         Some(Err(_)) | None => batches.unreported(),
     };
     note_bad(found, bad, observer);
-    next.transpose()
+    Ok(next.transpose()?)
 }
 
 /// Adds the bad images that are not in the list yet, and reports them to the observer.

@@ -1,99 +1,96 @@
 //! The executor of a run's pipelines: the CPU, the device, or whichever is faster.
 
-use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use burn::tensor::Device;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use stokehold_gpu::Decode;
+#[cfg(feature = "gpu")]
+use stokehold_gpu::{Gpu, GpuMaker};
 use stokehold_pipeline::{Executor, PipelineError};
 
-/// An executor of pipelines: `per-op`, `fused` or `gpu` in text and in files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum AnyExecutor {
-    /// Loader threads make the images.
-    Cpu(Executor),
-    /// Loader threads decode only as far as needed, and the device that trains makes the images.
-    Gpu,
-}
-
-/// The values of the option: an executor, or `auto`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum ExecutorChoice {
-    /// This executor.
-    Of(AnyExecutor),
-    /// `fused` or `gpu`, whichever trains faster, measured before the first step.
-    Auto,
-}
+use crate::TrainError;
+#[cfg(feature = "gpu")]
+use crate::device;
 
 /// The executor of a run's pipelines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
     /// The executor.
-    pub executor: AnyExecutor,
+    pub executor: Executor,
     /// The reason, if the run chose it.
     pub why: Option<String>,
 }
 
-impl Default for AnyExecutor {
-    fn default() -> Self {
-        Self::Cpu(Executor::default())
+/// Options of the executor `gpu`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuOptions {
+    /// What decodes the symbols of JPEGs and packed images.
+    pub decode: Decode,
+    /// The device memory for batches, bytes; `None` for `Gpu::default_budget` of crate gpu.
+    pub budget: Option<u64>,
+}
+
+/// The device of a loader with this executor, for training on `device`; `None` for an executor of the CPU.
+///
+/// # Errors
+/// [`TrainError::NoGpu`] and [`TrainError::Gpu`] if that device cannot make images.
+pub fn open_device(
+    executor: Executor,
+    options: GpuOptions,
+    device: &Device,
+) -> Result<Option<Arc<dyn stokehold_loader::Device>>, TrainError> {
+    if executor != Executor::Gpu {
+        return Ok(None);
+    }
+    #[cfg(feature = "gpu")]
+    {
+        let Some(cube) = device::cube(device) else {
+            let reason = "it makes images on the GPU that computes, and here the CPU computes; `stokehold devices` lists \
+                the GPUs that can be used (--device cuda or vulkan), and what to install for the others";
+            return Err(TrainError::NoGpu(reason.into()));
+        };
+        let gpu = Gpu::on_device(cube)?;
+        let GpuOptions { decode, budget } = options;
+        let budget = budget.unwrap_or_else(|| gpu.default_budget());
+        Ok(Some(Arc::new(GpuMaker { gpu, decode, budget })))
+    }
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = (options, device);
+        let reason = "this program was built without GPUs; build it with the feature cuda or vulkan";
+        Err(TrainError::NoGpu(reason.into()))
     }
 }
 
-impl Default for ExecutorChoice {
-    fn default() -> Self {
-        Self::Of(AnyExecutor::default())
-    }
+/// The executor that an option names: `None` for `auto`, which is `fused` or `gpu`, whichever trains faster, measured before the
+/// first step.
+///
+/// # Errors
+/// No executor has this name.
+pub fn executor_or_auto(name: &str) -> Result<Option<Executor>, String> {
+    let named = |name: &str| {
+        name.parse()
+            .map_err(|error: PipelineError| format!("{error}, and auto"))
+    };
+    Some(name).filter(|name| *name != "auto").map(named).transpose()
 }
 
-impl fmt::Display for AnyExecutor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu(executor) => executor.fmt(f),
-            Self::Gpu => f.write_str("gpu"),
+/// Writes an executor, or `auto`, to files as in text.
+pub(crate) mod or_auto {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(executor: &Option<Executor>, to: S) -> Result<S::Ok, S::Error> {
+        match executor {
+            Some(executor) => to.collect_str(executor),
+            None => to.serialize_str("auto"),
         }
     }
-}
 
-impl fmt::Display for ExecutorChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Of(executor) => executor.fmt(f),
-            Self::Auto => f.write_str("auto"),
-        }
-    }
-}
-
-impl FromStr for AnyExecutor {
-    type Err = PipelineError;
-
-    fn from_str(name: &str) -> Result<Self, PipelineError> {
-        match name {
-            "gpu" => Ok(Self::Gpu),
-            name => name.parse().map(Self::Cpu).map_err(|_| unknown(name, "")),
-        }
-    }
-}
-
-impl FromStr for ExecutorChoice {
-    type Err = PipelineError;
-
-    fn from_str(name: &str) -> Result<Self, PipelineError> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            name => name
-                .parse()
-                .map(Self::Of)
-                .map_err(|_| unknown(name, ", and auto")),
-        }
-    }
-}
-
-fn unknown(name: &str, more: &str) -> PipelineError {
-    PipelineError::UnknownExecutor {
-        name: name.to_owned(),
-        known: format!("per-op, fused and gpu{more}"),
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Executor>, D::Error> {
+        let name = String::deserialize(from)?;
+        executor_or_auto(&name).map_err(serde::de::Error::custom)
     }
 }
 
@@ -118,31 +115,25 @@ macro_rules! as_text {
 
 pub(crate) use as_text;
 
-as_text!(AnyExecutor);
-as_text!(ExecutorChoice);
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Option_(#[serde(with = "or_auto")] Option<Executor>);
+
     #[test]
     fn names_are_read_and_written() {
-        for name in ["per-op", "fused", "gpu"] {
-            assert_eq!(name.parse::<AnyExecutor>().unwrap().to_string(), name);
-        }
         for name in ["per-op", "fused", "gpu", "auto"] {
-            let choice: ExecutorChoice = name.parse().unwrap();
-            assert_eq!(choice.to_string(), name);
-            let json = serde_json::to_string(&choice).unwrap();
-            assert_eq!(json, format!("\"{name}\""));
-            assert_eq!(serde_json::from_str::<ExecutorChoice>(&json).unwrap(), choice);
+            let json = format!("\"{name}\"");
+            let option: Option_ = serde_json::from_str(&json).unwrap();
+            assert_eq!(serde_json::to_string(&option).unwrap(), json);
+            assert_eq!(
+                option.0.map(|executor| executor.to_string()),
+                Some(name.to_owned()).filter(|name| name != "auto")
+            );
         }
-        let error = "auto".parse::<AnyExecutor>().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "no executor is called 'auto'; there are per-op, fused and gpu"
-        );
-        let error = "dali".parse::<ExecutorChoice>().unwrap_err().to_string();
+        let error = executor_or_auto("dali").unwrap_err();
         assert_eq!(
             error,
             "no executor is called 'dali'; there are per-op, fused and gpu, and auto"

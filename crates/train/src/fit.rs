@@ -22,12 +22,14 @@ use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
 use stokehold_cache::Cache;
-use stokehold_loader::LoaderError;
+use stokehold_loader::{Batch, BatchStream, Loader, LoaderError};
+use stokehold_pipeline::Executor;
 use stokehold_profile::ranks::{RankTimes, RanksSummary};
 use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_ranks::{Phase, Ranks};
 use stokehold_storage::{Dataset, Images};
 
+use crate::batch::DecodedBy;
 use crate::ceilings::Ceiling;
 use crate::checkpoint::{self, Checkpoints, Latest};
 use crate::choice::choose;
@@ -35,10 +37,9 @@ use crate::config::TrainConfig;
 use crate::ema::Averaging;
 use crate::emulated::{Emulated, TrainerChoice};
 use crate::evaluate::{evaluate, next_batch};
-use crate::executor::{AnyExecutor, Chosen};
-use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
+use crate::executor::{Chosen, open_device};
 use crate::infer::ModelFacts;
-use crate::learner::{At, Learner, Objective, Trainer, Truth};
+use crate::learner::{At, Learner, Objective, Trainer};
 use crate::model::Network;
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress, Validation};
@@ -321,11 +322,11 @@ fn start(
     let chosen: Chosen = world::share(ranks, chosen.as_ref())?;
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let objective = config.objective(config.class_weights.of(&dataset.train, classes)?);
-    let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
+    let made_by = (chosen.executor, open_device(chosen.executor, config.gpu, &plain)?);
     let cache = config.open_cache()?;
-    let feed = config.feed(dataset.train, true, team.parts(), &maker)?;
-    pixels::check_batches(config, &feed)?;
-    let sampler = feed.loader().start_of(0).order.sampler;
+    let loader = config.loader(dataset.train, true, team.parts(), made_by.clone())?;
+    pixels::check_batches(config, &loader)?;
+    let sampler = loader.start_of(0).order.sampler;
     // The files that the configuration names may have changed since.
     if let Some(before) = record.as_ref().map(|record| &record.sampler)
         && *before != sampler
@@ -336,10 +337,10 @@ fn start(
             changes,
         });
     }
-    let val_feed = dataset
+    let val_loader = dataset
         .val
         .filter(|_| config.trainer.learns())
-        .map(|val| config.feed(val, false, team.shares(), &maker))
+        .map(|val| config.loader(val, false, team.shares(), made_by.clone()))
         .transpose()?;
 
     let whole = latest
@@ -403,11 +404,11 @@ fn start(
     }
     observer.event(Event::Started {
         epochs: config.epochs,
-        batches: feed.loader().batches_per_epoch(),
+        batches: loader.batches_per_epoch(),
         images: facts.train,
         val_images: facts.val.filter(|_| config.trainer.learns()),
         classes,
-        workers: feed.loader().workers(),
+        workers: loader.workers(),
         device: &device_name,
         learns: config.trainer.learns(),
         replaced_head,
@@ -428,12 +429,12 @@ fn start(
         step_ended: None,
         objective,
         executor: chosen.executor,
-        workers: feed.loader().workers(),
+        workers: loader.workers(),
         record,
-        feed,
+        loader,
         cache,
         shards,
-        val_feed,
+        val_loader,
         decoded: None,
         model_facts,
         checkpoints,
@@ -537,15 +538,15 @@ struct Training<'a> {
     objective: Objective,
     folder: RunFolder,
     device_name: String,
-    executor: AnyExecutor,
+    executor: Executor,
     /// The loader's threads that the observer knows of.
     workers: usize,
     record: RunRecord,
-    feed: Feed,
+    loader: Loader,
     cache: Option<Arc<Cache>>,
     /// Whether the training images are prepared shards.
     shards: bool,
-    val_feed: Option<Feed>,
+    val_loader: Option<Loader>,
     model_facts: ModelFacts,
     checkpoints: Checkpoints,
     /// Of rank 0.
@@ -593,7 +594,7 @@ impl Training<'_> {
 
     /// Tells the observer if the loader has another number of threads now.
     fn tell_workers(&mut self) {
-        let (loader, known) = (self.feed.loader(), self.workers);
+        let (loader, known) = (&self.loader, self.workers);
         self.workers = loader.workers();
         if self.workers != known
             && let Some(why) = loader.workers_why()
@@ -622,14 +623,14 @@ impl Training<'_> {
         let epoch_began = Instant::now();
         let mut turn = epoch_began;
         let mut batches = match self.progress.position.clone() {
-            Some(position) => self.feed.resume(position)?,
-            None => self.feed.epoch(self.progress.epochs.len() as u64),
+            Some(position) => self.loader.resume(position)?,
+            None => self.loader.epoch(self.progress.epochs.len() as u64),
         };
         self.spans.phase(span::LOADER_START, epoch_began, None);
         while !self.stopped() {
             if !self.team.is_alone() {
                 let stepped;
-                (trainer, stepped) = self.step_of_parts(trainer, &mut batches, turn)?;
+                (trainer, stepped) = self.step_of_parts(trainer, &mut *batches, turn)?;
                 if !stepped {
                     break;
                 }
@@ -641,12 +642,12 @@ impl Training<'_> {
             let stop = self.stop;
             let stopped = || stop.load(Ordering::Relaxed);
             let bad = &mut self.progress.bad_training;
-            let Some(batch) = next_batch(&mut batches, bad, self.observer, &stopped)? else {
+            let Some(batch) = next_batch(&mut *batches, bad, self.observer, &stopped)? else {
                 break;
             };
             self.spans.waited(begin, self.progress.step + 1);
             let waited = turn.elapsed().as_secs_f64();
-            trainer = self.step(trainer, batch, &batches, turn, waited)?;
+            trainer = self.step(trainer, batch, &*batches, turn, waited)?;
             self.checkpoint_if_due(&trainer)?;
             turn = Instant::now();
         }
@@ -668,7 +669,7 @@ impl Training<'_> {
     fn step_of_parts(
         &mut self,
         mut trainer: Trainer,
-        batches: &mut FeedBatches,
+        batches: &mut dyn BatchStream,
         turn: Instant,
     ) -> Result<(Trainer, bool), TrainError> {
         let (entered, stepped_before) = (Instant::now(), self.step_ended.take());
@@ -691,16 +692,11 @@ impl Training<'_> {
             let (begin, blocked) = (Instant::now(), self.team.ranks.blocked());
             self.team.now(Phase::Computing);
             if self.team.can_compute(batch.labels.len())? {
-                if let Some(decoded) = batch.images.decoded_by() {
+                if let Some(decoded) = DecodedBy::of(&batch) {
                     *self.decoded.get_or_insert_default() += decoded;
                 }
-                let truth = Truth {
-                    labels: &batch.labels,
-                    masks: &batch.masks,
-                };
-                let input = (batch.images.into_input(), batch.shape, truth);
                 let part = self.team.part(part);
-                trainer.part(&self.objective, input, (step, part), &self.team, &mut sum)?;
+                trainer.part(&self.objective, batch, (step, part), &self.team, &mut sum)?;
             }
             self.spans.stepped(begin, step + 1);
             // Synchronised batch normalisation waits for the other ranks, too.
@@ -734,33 +730,20 @@ impl Training<'_> {
     fn step(
         &mut self,
         trainer: Trainer,
-        batch: FedBatch,
-        batches: &FeedBatches,
+        batch: Batch,
+        batches: &dyn BatchStream,
         turn: Instant,
         waited: f64,
     ) -> Result<Trainer, TrainError> {
-        let FedBatch {
-            images,
-            shape,
-            labels,
-            masks,
-            spans,
-            ..
-        } = batch;
-        self.spans.loaded(&spans, self.progress.step + 1);
+        self.spans.loaded(&batch.spans, self.progress.step + 1);
         let at = self.at(self.progress.step);
-        if let Some(decoded) = images.decoded_by() {
+        if let Some(decoded) = DecodedBy::of(&batch) {
             *self.decoded.get_or_insert_default() += decoded;
         }
-        let images = images.into_input();
-        let begin = Instant::now();
-        let truth = Truth {
-            labels: &labels,
-            masks: &masks,
-        };
-        let (trainer, loss) = trainer.step(&self.objective, images, shape, truth, at)?;
+        let (begin, images) = (Instant::now(), batch.labels.len());
+        let (trainer, loss) = trainer.step(&self.objective, batch, at)?;
         self.spans.stepped(begin, self.progress.step + 1);
-        self.stepped(loss, labels.len(), batches, (turn, waited), at)?;
+        self.stepped(loss, images, batches, (turn, waited), at)?;
         Ok(trainer)
     }
 
@@ -778,7 +761,7 @@ impl Training<'_> {
         &mut self,
         loss: f32,
         images: usize,
-        batches: &FeedBatches,
+        batches: &dyn BatchStream,
         (turn, waited): (Instant, f64),
         at: At,
     ) -> Result<(), TrainError> {
@@ -854,7 +837,7 @@ impl Training<'_> {
         if let Some(learner) = trainer.learner() {
             self.team.check_weights(&learner.model, self.progress.step)?;
         }
-        if let Some(learner) = trainer.learner().filter(|_| self.val_feed.is_some()) {
+        if let Some(learner) = trainer.learner().filter(|_| self.val_loader.is_some()) {
             let begin = Instant::now();
             self.team.now(Phase::Validating);
             let model = self.team.with_statistics_of_first(learner.model.valid())?;
@@ -882,7 +865,7 @@ impl Training<'_> {
 
     /// The model's results on the validation set; `None` if there is none, or if stopped meanwhile.
     fn validate(&mut self, model: &Network, device: &Device) -> Result<Option<Validation>, TrainError> {
-        let Some(feed) = &self.val_feed else {
+        let Some(loader) = &self.val_loader else {
             return Ok(None);
         };
         let bad = &mut self.progress.bad_validation;
@@ -893,7 +876,7 @@ impl Training<'_> {
             false => &never,
         };
         let of = (model, device, &self.team.ranks);
-        let validation = evaluate(of, feed, self.k, bad, self.observer, &self.spans, stop)?;
+        let validation = evaluate(of, loader, self.k, bad, self.observer, &self.spans, stop)?;
         self.share_bad_images()?;
         Ok(validation)
     }
@@ -953,7 +936,7 @@ impl Training<'_> {
 
     /// The learning rate of a step, counted from 0.
     fn lr(&self, step: u64) -> f64 {
-        let per_epoch = self.feed.loader().batches_per_epoch() as u64;
+        let per_epoch = self.loader.batches_per_epoch() as u64;
         self.config
             .schedule
             .lr(self.config.lr, step, per_epoch, self.config.epochs)
@@ -1009,7 +992,7 @@ impl Training<'_> {
         });
         let stages = self.spans.finish(self.observer);
         // Before the ceilings, which are not part of the run.
-        let (loader, costs) = (self.feed.loader(), self.feed.loader().costs());
+        let (loader, costs) = (&self.loader, self.loader.costs());
         let (num_workers, why) = (loader.workers(), loader.workers_why());
         let elsewhere = loader.options().elsewhere.as_ref();
         let made = elsewhere.map(|servers| servers.made()).unwrap_or_default();
@@ -1024,7 +1007,7 @@ impl Training<'_> {
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
             self.team.now(Phase::Measuring);
-            ceilings = measure(self.config, &self.objective, &self.feed, trainer)?;
+            ceilings = measure(self.config, &self.objective, &self.loader, trainer)?;
         }
         let (of_loader, of_trainer) = self.team.ceilings(ceilings)?.unzip();
         let ranks = self.team.times(&self.times, own_cores, others_cores)?;
@@ -1106,11 +1089,11 @@ fn place(progress: &Progress) -> (usize, u64) {
 fn measure(
     config: &TrainConfig,
     objective: &Objective,
-    feed: &Feed,
+    loader: &Loader,
     trainer: Trainer,
 ) -> Result<Option<(Ceiling, Ceiling)>, TrainError> {
     // An epoch that was not trained on, as good as any other.
-    let Some((of_loader, batch)) = ceilings::of_loader(feed, config.epochs, config.ceiling_batches)? else {
+    let Some((of_loader, batch)) = ceilings::of_loader(loader, config.epochs, config.ceiling_batches)? else {
         return Ok(None);
     };
     let of_trainer = ceilings::of_trainer(trainer, objective, &batch, config.ceiling_batches)?;

@@ -1,7 +1,7 @@
 //! What comes after training: a model from its file, its predictions, and how often they are right.
 //!
 //! ```text
-//!  model.safetensors ──► Classifier ◄── Feed (loader: batches ahead of the model)
+//!  model.safetensors ──► Classifier ◄── Loader (loader: batches ahead of the model)
 //!   weights and facts        │
 //!                            ▼  in the order of the source, a bad image with its reason
 //!              Outcome of logits ──► top_k        which classes, how probable
@@ -19,12 +19,12 @@
 //! use std::sync::Arc;
 //! use stokehold_storage::ImageFolder;
 //! use stokehold_train::device::DeviceChoice;
-//! use stokehold_train::infer::{Classifier, FeedOptions, Given, top_k};
+//! use stokehold_train::infer::{Classifier, InferOptions, Given, top_k};
 //!
 //! let classifier = Classifier::open("runs/a/model.safetensors".as_ref(), Given::default(), DeviceChoice::Auto)?;
 //! let photos = Arc::new(ImageFolder::unlabelled("photos")?);
-//! let feed = classifier.feed(photos, &FeedOptions::default())?;
-//! for outcome in classifier.outcomes(&feed) {
+//! let loader = classifier.loader(photos, &InferOptions::default())?;
+//! for outcome in classifier.outcomes(&loader) {
 //!     let outcome = outcome?;
 //!     if let Ok(logits) = &outcome.prediction {
 //!         println!("{}: {:?}", outcome.sample, top_k(logits, 5));
@@ -43,13 +43,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use stokehold_loader::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, Workers};
-use stokehold_pipeline::{DecodeOptions, Pipeline};
+use stokehold_loader::{
+    BadImage, BadImagePolicy, Batch, BatchStream, Loader, LoaderError, LoaderOptions, Workers,
+};
+use stokehold_pipeline::{DecodeOptions, Executor, Pipeline};
 use stokehold_storage::Source;
 
+use crate::batch::tensor;
 use crate::device::{self, DeviceChoice};
-use crate::executor::AnyExecutor;
-use crate::feed::{FedBatch, Feed, FeedBatches, GpuOptions, Maker};
+use crate::executor::{GpuOptions, open_device};
 use crate::metrics::most_probable;
 use crate::model::{Logits, Network};
 use crate::weights::WeightsFile;
@@ -70,9 +72,9 @@ pub struct Classifier {
 
 /// How images come to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FeedOptions {
+pub struct InferOptions {
     /// The executor of the pipeline. Default `fused`.
-    pub executor: AnyExecutor,
+    pub executor: Executor,
     /// Options of the executor `gpu`.
     pub gpu: GpuOptions,
     /// Images per batch, at least 1. Default 32.
@@ -81,10 +83,10 @@ pub struct FeedOptions {
     pub workers: Workers,
 }
 
-impl Default for FeedOptions {
+impl Default for InferOptions {
     fn default() -> Self {
         Self {
-            executor: AnyExecutor::default(),
+            executor: Executor::default(),
             gpu: GpuOptions::default(),
             batch_size: 32,
             workers: Workers::Auto,
@@ -156,38 +158,38 @@ impl Classifier {
     /// Prepares to load images for the model, in their order. Bad images are skipped, however many they are.
     ///
     /// # Errors
-    /// The errors of [`Maker::open`] and [`Feed::new`].
-    pub fn feed(&self, source: Arc<dyn Source>, options: &FeedOptions) -> Result<Feed, TrainError> {
+    /// The errors of [`open_device`] and [`Loader::new`].
+    pub fn loader(&self, source: Arc<dyn Source>, options: &InferOptions) -> Result<Loader, TrainError> {
         let ModelFacts { pipeline, exif, .. } = &self.facts;
-        feed(source, pipeline, *exif, options, &self.device)
+        loader(source, pipeline, *exif, options, &self.device)
     }
 
-    /// The logits of every image of a feed that [`Classifier::feed`] made, in the order of its source. The model must be a
+    /// The logits of every image of a loader that [`Classifier::loader`] made, in the order of its source. The model must be a
     /// classifier of images.
-    pub fn outcomes<'a>(&'a self, feed: &Feed) -> Outcomes<'a, Vec<f32>> {
-        Outcomes::new(self, feed, Self::rows)
+    pub fn outcomes<'a>(&'a self, loader: &Loader) -> Outcomes<'a, Vec<f32>> {
+        Outcomes::new(self, loader, Self::rows)
     }
 
-    /// The mask of every image of a feed that [`Classifier::feed`] made, in the order of its source: `[H, W]`, the most probable
+    /// The mask of every image of a loader that [`Classifier::loader`] made, in the order of its source: `[H, W]`, the most probable
     /// class of each pixel, the lower one among equals. The model must be a segmenter.
-    pub fn masks<'a>(&'a self, feed: &Feed) -> Outcomes<'a, Vec<u8>> {
-        Outcomes::new(self, feed, Self::masks_of)
+    pub fn masks<'a>(&'a self, loader: &Loader) -> Outcomes<'a, Vec<u8>> {
+        Outcomes::new(self, loader, Self::masks_of)
     }
 
-    /// The logits of a batch of a feed that [`Classifier::feed`] made: for each image as many numbers as there are
+    /// The logits of a batch of a loader that [`Classifier::loader`] made: for each image as many numbers as there are
     /// classes. The model must be a classifier of images.
     ///
     /// # Errors
     /// The device fails.
-    pub fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
-        let images = batch.images.into_input().tensor(batch.shape, &self.device);
+    pub fn logits(&self, batch: Batch) -> Result<Vec<f32>, TrainError> {
+        let images = tensor(batch.pixels, batch.normalize, batch.shape, &self.device);
         let Logits::Images(logits) = self.model.forward(images) else {
             unreachable!("a segmenter has masks");
         };
         Ok(device::read(logits)?)
     }
 
-    fn rows(&self, batch: FedBatch) -> Result<Vec<Prediction<Vec<f32>>>, TrainError> {
+    fn rows(&self, batch: Batch) -> Result<Vec<Prediction<Vec<f32>>>, TrainError> {
         let logits = self.logits(batch)?;
         let row = |row: &[f32]| match row.iter().all(|x| x.is_finite()) {
             true => Ok(row.to_vec()),
@@ -196,8 +198,8 @@ impl Classifier {
         Ok(logits.chunks_exact(self.facts.classes.len()).map(row).collect())
     }
 
-    fn masks_of(&self, batch: FedBatch) -> Result<Vec<Prediction<Vec<u8>>>, TrainError> {
-        let images = batch.images.into_input().tensor(batch.shape, &self.device);
+    fn masks_of(&self, batch: Batch) -> Result<Vec<Prediction<Vec<u8>>>, TrainError> {
+        let images = tensor(batch.pixels, batch.normalize, batch.shape, &self.device);
         let Logits::Pixels(logits) = self.model.forward(images) else {
             unreachable!("a classifier has logits");
         };
@@ -215,16 +217,17 @@ impl Classifier {
 /// Prepares to load images, in their order, for a model on `device`. Bad images are skipped, however many they are.
 ///
 /// # Errors
-/// The errors of [`Maker::open`] and [`Feed::new`].
-pub fn feed(
+/// The errors of [`open_device`] and [`Loader::new`].
+pub fn loader(
     source: Arc<dyn Source>,
     pipeline: &Pipeline,
     exif: bool,
-    options: &FeedOptions,
+    options: &InferOptions,
     device: &Device,
-) -> Result<Feed, TrainError> {
-    let maker = Maker::open(options.executor, options.gpu, device)?;
+) -> Result<Loader, TrainError> {
     let options = LoaderOptions {
+        executor: options.executor,
+        device: open_device(options.executor, options.gpu, device)?,
         batch_size: options.batch_size,
         workers: options.workers,
         shuffle: false,
@@ -233,7 +236,7 @@ pub fn feed(
         bad_image_limit: usize::MAX,
         ..LoaderOptions::default()
     };
-    Feed::new(source, pipeline.clone(), options, &maker)
+    Ok(Loader::new(source, pipeline.clone(), options)?)
 }
 
 /// What became of one image.
@@ -274,7 +277,7 @@ pub struct Outcomes<'a, T> {
     classifier: &'a Classifier,
     predict: Predict<T>,
     /// `None` at the end.
-    batches: Option<FeedBatches>,
+    batches: Option<Box<dyn BatchStream>>,
     /// The number of the sample that comes next.
     next: u64,
     /// Outcomes that came before those of earlier samples: the loader reports a bad image of a batch that is
@@ -283,29 +286,29 @@ pub struct Outcomes<'a, T> {
 }
 
 /// What a model makes of the images of a batch.
-type Predict<T> = fn(&Classifier, FedBatch) -> Result<Vec<Prediction<T>>, TrainError>;
+type Predict<T> = fn(&Classifier, Batch) -> Result<Vec<Prediction<T>>, TrainError>;
 
 impl<'a, T> Outcomes<'a, T> {
-    fn new(classifier: &'a Classifier, feed: &Feed, predict: Predict<T>) -> Self {
+    fn new(classifier: &'a Classifier, loader: &Loader, predict: Predict<T>) -> Self {
         Self {
             classifier,
             predict,
-            batches: Some(feed.epoch(0)),
+            batches: Some(loader.epoch(0)),
             next: 0,
             early: BTreeMap::new(),
         }
     }
 
     /// Computes one more batch.
-    fn compute(&mut self, mut batches: FeedBatches) -> Result<(), TrainError> {
+    fn compute(&mut self, mut batches: Box<dyn BatchStream>) -> Result<(), TrainError> {
         let mut batch = match batches.next() {
             Some(Ok(batch)) => batch,
             // Then every image is a bad one, and each is reported.
-            None | Some(Err(TrainError::Loader(LoaderError::AllBad { .. }))) => {
+            None | Some(Err(LoaderError::AllBad { .. })) => {
                 self.note(batches.unreported());
                 return Ok(());
             }
-            Some(Err(error)) => return Err(error),
+            Some(Err(error)) => return Err(error.into()),
         };
         self.note(std::mem::take(&mut batch.bad));
         let samples = std::mem::take(&mut batch.samples);

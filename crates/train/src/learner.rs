@@ -5,12 +5,13 @@ use std::path::Path;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use stokehold_base::random::mix;
+use stokehold_loader::Batch;
 use stokehold_storage::IGNORE;
 
+use crate::batch::{bytes, tensor};
 use crate::config::TrainConfig;
 use crate::ema::{Averaging, Ema};
 use crate::emulated::{Emulated, EmulatedUse};
-use crate::feed::Input;
 use crate::loss::{PixelTargets, cross_entropy, pixel_cross_entropy, soft_cross_entropy};
 use crate::mix::{Mix, Mixture};
 use crate::model::synchronised;
@@ -47,6 +48,15 @@ pub(crate) struct Truth<'a> {
     pub labels: &'a [u32],
     /// The class of each pixel; empty where images have classes.
     pub masks: &'a [u8],
+}
+
+impl<'a> Truth<'a> {
+    pub fn of(batch: &'a Batch) -> Self {
+        Self {
+            labels: &batch.labels,
+            masks: &batch.masks,
+        }
+    }
 }
 
 /// The place of a step in a run.
@@ -118,21 +128,14 @@ pub(crate) enum Trainer {
 
 impl Trainer {
     /// As [`Learner::step`]; an emulated accelerator has no loss.
-    pub fn step(
-        self,
-        objective: &Objective,
-        images: Input,
-        shape: [usize; 4],
-        truth: Truth,
-        at: At,
-    ) -> Result<(Self, f32), TrainError> {
+    pub fn step(self, objective: &Objective, batch: Batch, at: At) -> Result<(Self, f32), TrainError> {
         match self {
             Self::Burn(learner) => {
-                let (learner, loss) = learner.step(objective, images, shape, truth, at)?;
+                let (learner, loss) = learner.step(objective, batch, at)?;
                 Ok((Self::Burn(Box::new(learner)), loss))
             }
             Self::Emulated(mut emulated) => {
-                emulated.step(images.bytes(), truth.labels.len());
+                emulated.step(bytes(&batch.pixels), batch.labels.len());
                 Ok((Self::Emulated(emulated), 0.0))
             }
         }
@@ -142,16 +145,16 @@ impl Trainer {
     pub fn part(
         &mut self,
         objective: &Objective,
-        (images, shape, truth): (Input, [usize; 4], Truth),
+        batch: Batch,
         at: (u64, usize),
         team: &Team,
         sum: &mut Sum,
     ) -> Result<(), TrainError> {
-        let count = truth.labels.len();
+        let count = batch.labels.len();
         match self {
-            Self::Burn(learner) => learner.part(objective, (images, shape, truth), at, team, sum)?,
+            Self::Burn(learner) => learner.part(objective, batch, at, team, sum)?,
             Self::Emulated(emulated) => {
-                emulated.step(images.bytes(), count);
+                emulated.step(bytes(&batch.pixels), count);
                 sum.count(0.0, count as f64, count);
             }
         }
@@ -275,15 +278,8 @@ impl Learner {
     /// A step in f16 whose gradients are not finite changes nothing but the scale of the loss.
     ///
     /// Fetching the loss waits until the device is done, so the time of this call is the time of the step.
-    pub fn step(
-        self,
-        objective: &Objective,
-        images: Input,
-        shape: [usize; 4],
-        truth: Truth,
-        at: At,
-    ) -> Result<(Self, f32), TrainError> {
-        let (scaled, loss) = self.losses(objective, images, shape, truth, (at.step, objective.seed));
+    pub fn step(self, objective: &Objective, batch: Batch, at: At) -> Result<(Self, f32), TrainError> {
+        let (scaled, loss) = self.losses(objective, batch, (at.step, objective.seed));
         let grads = GradientsParams::from_grads(scaled.backward(), &self.model);
         let (learner, finite) = self.update(objective, grads, at)?;
         let loss = if finite { learner.fetched(loss)? } else { f32::NAN };
@@ -294,7 +290,7 @@ impl Learner {
     pub fn part(
         &self,
         objective: &Objective,
-        (images, shape, truth): (Input, [usize; 4], Truth),
+        batch: Batch,
         (step, part): (u64, usize),
         team: &Team,
         sum: &mut Sum,
@@ -304,14 +300,15 @@ impl Learner {
             0 => objective.seed,
             part => mix(objective.seed ^ mix(part as u64)),
         };
-        let weight = objective.weight(truth);
+        let weight = objective.weight(Truth::of(&batch));
+        let count = batch.labels.len();
         let (scaled, loss) = synchronised(team.synchronises(), || {
-            self.losses(objective, images, shape, truth, (step, seed))
+            self.losses(objective, batch, (step, seed))
         });
         let scaled = scaled.mul_scalar(weight / team.unit);
         let grads = GradientsParams::from_grads(scaled.backward(), &self.model);
         let loss = self.fetched(loss)?;
-        sum.add(grads, &self.model, (loss, weight, truth.labels.len()));
+        sum.add(grads, &self.model, (loss, weight, count));
         Ok(())
     }
 
@@ -334,14 +331,24 @@ impl Learner {
     fn losses(
         &self,
         objective: &Objective,
-        images: Input,
-        shape: [usize; 4],
-        truth: Truth,
+        batch: Batch,
         (step, seed): (u64, u64),
     ) -> (Tensor<1>, Tensor<1>) {
+        let Batch {
+            pixels,
+            normalize,
+            shape,
+            labels,
+            masks,
+            ..
+        } = batch;
+        let truth = Truth {
+            labels: &labels,
+            masks: &masks,
+        };
         let device = self.device.clone().autodiff();
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
-        let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
+        let images = mixture.images(tensor(pixels, normalize, shape, &device), objective.mix_distance);
         let images = images.cast(objective.precision.dtype());
         let noise = Noise { seed, step };
         let logits = self.model.forward_train(images, &noise);

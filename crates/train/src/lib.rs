@@ -1,6 +1,6 @@
 //! Trains image classifiers and segmenters with Burn, with the same results as PyTorch.
 //!
-//! **Overview.** A batch comes from the [`Feed`] as one `Vec<f32>` (`[N, 3, H, W]`, normalised), or is made
+//! **Overview.** A batch comes from the [`Loader`](stokehold_loader::Loader) as one `Vec<f32>` (`[N, 3, H, W]`, normalised), or is made
 //! on the device that trains, and becomes a tensor without a copy. A [`Network`](model::Network) computes logits:
 //! [`ResNet`](model::ResNet) those of images, [`Segmenter`](model::Segmenter) those of pixels.
 //! [`cross_entropy`](loss::cross_entropy) or [`pixel_cross_entropy`](loss::pixel_cross_entropy) makes the loss of them,
@@ -45,6 +45,7 @@
 //! ```
 
 mod arrays;
+mod batch;
 mod ceilings;
 pub mod checkpoint;
 mod choice;
@@ -56,7 +57,6 @@ mod emulated;
 mod error;
 mod evaluate;
 mod executor;
-mod feed;
 mod fit;
 pub mod infer;
 mod learner;
@@ -84,13 +84,13 @@ mod workload;
 mod world;
 
 pub use arrays::ArraysError;
+pub use batch::DecodedBy;
 pub use ceilings::step_ratio;
 pub use config::TrainConfig;
 pub use disturbance::{Disturbance, disturbance};
 pub use emulated::{ACCELERATORS, Accelerator, EmulatedUse, TrainerChoice};
 pub use error::TrainError;
-pub use executor::{AnyExecutor, Chosen, ExecutorChoice};
-pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Maker};
+pub use executor::{Chosen, GpuOptions, executor_or_auto, open_device};
 pub use fit::{fit, fit_on, resume, resume_on};
 pub use observer::{Event, Observer};
 pub use pixels::ClassWeights;

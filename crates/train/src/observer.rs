@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use stokehold_loader::BadImage;
+use stokehold_pipeline::Executor;
 
-use crate::executor::AnyExecutor;
 use crate::progress::EpochRecord;
 
 /// Receives the events of a run. They are sent on the thread that trains, which waits meanwhile.
@@ -46,7 +46,7 @@ pub enum Event<'a> {
     /// The run chose an executor.
     Chosen {
         /// The executor.
-        executor: AnyExecutor,
+        executor: Executor,
         /// The reason.
         why: &'a str,
     },

@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 
 use serde::{Deserialize, Serialize};
-use stokehold_loader::mask_table;
+use stokehold_loader::{Loader, mask_table};
 use stokehold_pipeline::Mask;
 use stokehold_storage::{Images, Source};
 
 use crate::TrainError;
 use crate::config::TrainConfig;
-use crate::feed::Feed;
 use crate::model::Arch;
 
 /// The weights of the classes in the loss of pixels.
@@ -200,11 +199,11 @@ pub(crate) fn check_evaluated(arch: Arch, by_pixel: bool) -> Result<(), TrainErr
 ///
 /// # Errors
 /// DeepLabV3 would be trained on a batch of one image.
-pub(crate) fn check_batches(config: &TrainConfig, feed: &Feed) -> Result<(), TrainError> {
+pub(crate) fn check_batches(config: &TrainConfig, loader: &Loader) -> Result<(), TrainError> {
     if config.arch != Arch::Deeplabv3Resnet50 {
         return Ok(());
     }
-    let images = feed.loader().order(0).len();
+    let images = loader.order(0).len();
     let problem = match (config.batch_size, images % config.batch_size) {
         (1, _) => "must be at least 2".to_owned(),
         (size, 1) if !config.drop_last => format!(

@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use stokehold_loader::Parts;
+use stokehold_loader::{Batch, BatchStream, Loader, Parts};
+use stokehold_pipeline::Executor;
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
 use crate::ema::Averaging;
 use crate::emulated::{Emulated, TrainerChoice};
-use crate::executor::{AnyExecutor, ExecutorChoice};
-use crate::feed::{FedBatch, Feed, FeedBatches, Maker};
-use crate::learner::{At, Learner, Objective, Trainer, Truth};
+use crate::executor::open_device;
+use crate::learner::{At, Learner, Objective, Trainer};
 use crate::{TrainError, device, pixels};
 
 /// A loader and a trainer between two steps.
 pub struct Steps {
     config: TrainConfig,
     objective: Objective,
-    feed: Feed,
-    batches: FeedBatches,
+    loader: Loader,
+    batches: Box<dyn BatchStream>,
     /// The next epoch, once it has begun to load.
-    next: Option<FeedBatches>,
+    next: Option<Box<dyn BatchStream>>,
     /// The epoch of `batches`, counted from the first one.
     epoch: u64,
     /// After this many epochs the order and the draws begin again.
@@ -89,8 +89,9 @@ impl Steps {
         let plain = device::open(config.device)?;
         let classes = pixels::classes(&images).len();
         let objective = config.objective(config.class_weights.of(&images, classes)?);
-        let maker = Maker::open(executor(&config)?, config.gpu, &plain)?;
-        let feed = config.feed(images, true, Parts::WHOLE, &maker)?;
+        let executor = executor(&config)?;
+        let on_device = open_device(executor, config.gpu, &plain)?;
+        let loader = config.loader(images, true, Parts::WHOLE, (executor, on_device))?;
         let (trainer, device) = match &config.trainer {
             TrainerChoice::Burn => {
                 let device = device::name(&plain);
@@ -107,11 +108,11 @@ impl Steps {
             }
         };
         Ok(Self {
-            batches: feed.epoch(0),
+            batches: loader.epoch(0),
             next: None,
             config,
             objective,
-            feed,
+            loader,
             epoch: 0,
             period: NonZeroU64::MAX,
             step: 0,
@@ -177,7 +178,7 @@ impl Steps {
     }
 
     /// The next batch of this epoch or the next one.
-    fn next_batch(&mut self) -> Result<FedBatch, TrainError> {
+    fn next_batch(&mut self) -> Result<Batch, TrainError> {
         loop {
             match self.batches.next().transpose()? {
                 Some(batch) => {
@@ -203,10 +204,10 @@ impl Steps {
     /// Starts the next epoch when nothing of this one is left to begin.
     fn look_ahead(&mut self) {
         let begun = match self.config.executor {
-            ExecutorChoice::Of(AnyExecutor::Gpu) => 0,
+            Some(Executor::Gpu) => 0,
             _ => self.batches.in_flight() as u64,
         };
-        let all = self.feed.loader().batches_per_epoch() as u64;
+        let all = self.loader.batches_per_epoch() as u64;
         if self.next.is_none() && self.batches.state().batch + begun >= all {
             self.next = Some(self.load(self.epoch + 1));
         }
@@ -219,12 +220,12 @@ impl Steps {
     }
 
     /// Begins to load an epoch.
-    fn load(&self, epoch: u64) -> FeedBatches {
-        self.feed.epoch(epoch % self.period)
+    fn load(&self, epoch: u64) -> Box<dyn BatchStream> {
+        self.loader.epoch(epoch % self.period)
     }
 
     /// One step; returns its loss.
-    fn step(&mut self, batch: FedBatch) -> Result<f32, TrainError> {
+    fn step(&mut self, batch: Batch) -> Result<f32, TrainError> {
         let Some(trainer) = self.trainer.take() else {
             // A step has failed before.
             return Err(TrainError::Config {
@@ -235,12 +236,7 @@ impl Steps {
         let config = &self.config;
         let (trainer, loss) = trainer.step(
             &self.objective,
-            batch.images.into_input(),
-            batch.shape,
-            Truth {
-                labels: &batch.labels,
-                masks: &batch.masks,
-            },
+            batch,
             At {
                 step: self.step,
                 lr: config.lr,
@@ -265,12 +261,9 @@ fn to_microseconds(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-fn executor(config: &TrainConfig) -> Result<AnyExecutor, TrainError> {
-    match config.executor {
-        ExecutorChoice::Of(executor) => Ok(executor),
-        ExecutorChoice::Auto => Err(TrainError::Config {
-            field: "executor",
-            problem: "must be per-op, fused or gpu here".to_owned(),
-        }),
-    }
+fn executor(config: &TrainConfig) -> Result<Executor, TrainError> {
+    config.executor.ok_or_else(|| TrainError::Config {
+        field: "executor",
+        problem: "must be per-op, fused or gpu here".to_owned(),
+    })
 }

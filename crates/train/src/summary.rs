@@ -11,8 +11,9 @@ use stokehold_profile::timeline::Total;
 use stokehold_profile::workload::{others_in_words, undisturbed};
 
 use crate::emulated::EmulatedUse;
-use crate::executor::AnyExecutor;
-use crate::feed::DecodedBy;
+use stokehold_pipeline::Executor;
+
+use crate::batch::DecodedBy;
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
 use crate::stage::Stage;
@@ -29,7 +30,7 @@ pub struct RunSummary {
     pub arch: Arch,
     /// The executor of the pipeline: `per-op`, `fused` or `gpu`.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
-    pub executor: AnyExecutor,
+    pub executor: Executor,
     /// The device that computed, its kind first: `Flex(..)` for the CPU, `cuda(..)`, `vulkan(..)`, `Emulated(..)`.
     pub device: String,
     /// Finished epochs.
@@ -155,9 +156,9 @@ impl RunSummary {
         );
         let by_ceiling = seconds * (1.0 - rate / ceiling);
         let by_work = match self.executor {
-            AnyExecutor::Gpu => f64::INFINITY,
-            AnyExecutor::Cpu(_) if self.cores == 0 => return None,
-            AnyExecutor::Cpu(_) => {
+            Executor::Gpu => f64::INFINITY,
+            Executor::PerOp | Executor::Fused if self.cores == 0 => return None,
+            Executor::PerOp | Executor::Fused => {
                 let cpu = self.loader_cpu_seconds? * rate * seconds;
                 self.wait_share * seconds + cpu / self.cores as f64
             }
@@ -292,7 +293,7 @@ mod tests {
         RunSummary {
             run_dir: "runs/one".into(),
             arch: Arch::Resnet18,
-            executor: AnyExecutor::default(),
+            executor: Executor::default(),
             device: "flex".into(),
             epochs: 2,
             steps: 20,
@@ -404,7 +405,7 @@ mod tests {
         );
         // What a device loads costs the device more than cores.
         let gpu = RunSummary {
-            executor: AnyExecutor::Gpu,
+            executor: Executor::Gpu,
             loader_cpu_seconds: Some(0.001),
             ..summary(32.0, Some(64.0))
         };

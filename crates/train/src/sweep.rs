@@ -11,16 +11,15 @@ use serde::Serialize;
 use stokehold_base::stats::percentile;
 use stokehold_cache::CacheFacts;
 use stokehold_loader::{BadImage, Loader, Stage};
-use stokehold_pipeline::SampleType;
+use stokehold_pipeline::{Executor, SampleType};
 use stokehold_profile::peak_rss;
 
 use crate::TrainError;
-use crate::executor::AnyExecutor;
-use crate::feed::{DecodedBy, Feed};
+use crate::batch::DecodedBy;
 
 /// One loader and the number of its next pass.
 pub struct Bench {
-    feed: Feed,
+    loader: Loader,
     epoch: u64,
 }
 
@@ -40,30 +39,30 @@ pub struct Pass {
 }
 
 impl Bench {
-    /// Of a feed, whose options say what its loader does.
-    pub fn new(feed: Feed) -> Self {
-        Self { feed, epoch: 0 }
+    /// Before the first pass.
+    pub fn new(loader: Loader) -> Self {
+        Self { loader, epoch: 0 }
     }
 
-    /// The feed's loader.
+    /// The loader.
     pub fn loader(&self) -> &Loader {
-        self.feed.loader()
+        &self.loader
     }
 
     /// Loads every image once; `bad` hears of the images that are left out.
     ///
     /// # Errors
-    /// As the feed's.
+    /// The errors of the loader.
     pub fn pass(&mut self, bad: &mut dyn FnMut(&BadImage)) -> Result<Pass, TrainError> {
         let (begin, cpu) = (Instant::now(), ProcessTime::now());
         let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
         let mut decoded: Option<DecodedBy> = None;
-        let mut batches = self.feed.epoch(self.epoch);
+        let mut batches = self.loader.epoch(self.epoch);
         for batch in &mut batches {
             let batch = batch?;
             batch.bad.iter().for_each(&mut *bad);
             images += batch.labels.len();
-            if let Some(more) = batch.images.decoded_by() {
+            if let Some(more) = DecodedBy::of(&batch) {
                 *decoded.get_or_insert_default() += more;
             }
             for span in &batch.spans {
@@ -150,7 +149,7 @@ impl Report {
     /// is load and image size (pixels) of the published load experiment, if this is one.
     pub fn new(
         data: &Path,
-        executor: AnyExecutor,
+        executor: Executor,
         published: Option<[u32; 2]>,
         read_latency: Duration,
         loader: &Loader,

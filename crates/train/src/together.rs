@@ -21,6 +21,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use stokehold_loader::Parts;
+use stokehold_pipeline::Executor;
 use stokehold_profile::Machine;
 use stokehold_ranks::{Pending, Phase, Ranks, RanksError};
 
@@ -29,7 +30,6 @@ use crate::arrays::ParameterPath;
 use crate::ceilings::Ceiling;
 use crate::config::TrainConfig;
 use crate::device::{self, DeviceError};
-use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::world::{self, RankFacts};
 use stokehold_profile::ranks::{RankTimes, RanksSummary};
 
@@ -100,7 +100,7 @@ impl Team {
                 ),
             );
         }
-        if parts > 1 && !matches!(config.executor, ExecutorChoice::Of(AnyExecutor::Cpu(_))) {
+        if parts > 1 && !matches!(config.executor, Some(Executor::PerOp | Executor::Fused)) {
             return refused(
                 "executor",
                 "must be fused or per-op where batches are computed in parts, by ranks or in pieces: gpu makes whole batches"

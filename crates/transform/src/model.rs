@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use stokehold_base::hash::Fnv;
 use stokehold_base::regular;
+use stokehold_loader::{Batch, Loader};
 use stokehold_storage::Source;
-use stokehold_train::infer::{Classifier, FeedOptions, Flaw, top_k};
-use stokehold_train::{FedBatch, Feed};
+use stokehold_train::infer::{Classifier, Flaw, InferOptions, top_k};
 
 use crate::TransformError;
 
@@ -24,7 +24,7 @@ pub trait Model {
 
     /// Prepares to load images for it, in their order.
     #[doc(hidden)]
-    fn feed(&self, source: Arc<dyn Source>) -> Result<Feed, TransformError>;
+    fn loader(&self, source: Arc<dyn Source>) -> Result<Loader, TransformError>;
 
     /// The number of batches that it takes before the first prediction is fetched, at least 1.
     #[doc(hidden)]
@@ -32,7 +32,7 @@ pub trait Model {
 
     /// Gives it a batch.
     #[doc(hidden)]
-    fn send(&mut self, batch: FedBatch) -> Result<(), TransformError>;
+    fn send(&mut self, batch: Batch) -> Result<(), TransformError>;
 
     /// The predictions of the earliest batch that has none, one for each image; `None` if `stop` was set meanwhile.
     #[doc(hidden)]
@@ -43,14 +43,14 @@ pub trait Model {
 /// most probable class first.
 pub struct Native {
     classifier: Classifier,
-    options: FeedOptions,
+    options: InferOptions,
     top: usize,
-    waiting: VecDeque<FedBatch>,
+    waiting: VecDeque<Batch>,
 }
 
 impl Native {
     /// A model that says `top` classes of each image, or as many as it knows.
-    pub fn new(classifier: Classifier, options: FeedOptions, top: usize) -> Self {
+    pub fn new(classifier: Classifier, options: InferOptions, top: usize) -> Self {
         Self {
             top: top.min(classifier.facts().classes.len()),
             classifier,
@@ -89,15 +89,15 @@ impl Model for Native {
         ]))
     }
 
-    fn feed(&self, source: Arc<dyn Source>) -> Result<Feed, TransformError> {
-        Ok(self.classifier.feed(source, &self.options)?)
+    fn loader(&self, source: Arc<dyn Source>) -> Result<Loader, TransformError> {
+        Ok(self.classifier.loader(source, &self.options)?)
     }
 
     fn depth(&self) -> usize {
         1
     }
 
-    fn send(&mut self, batch: FedBatch) -> Result<(), TransformError> {
+    fn send(&mut self, batch: Batch) -> Result<(), TransformError> {
         self.waiting.push_back(batch);
         Ok(())
     }

@@ -11,12 +11,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use stokehold_base::share::Share;
-use stokehold_loader::{BadImage, LoaderError};
+use stokehold_loader::{BadImage, BatchStream, Loader, LoaderError};
 use stokehold_pipeline::is_image;
 use stokehold_storage::shard::Baked;
 use stokehold_storage::{SampleBytes, Source, StorageError};
-use stokehold_train::TrainError;
-use stokehold_train::{Feed, FeedBatches};
 
 use crate::input::Output;
 use crate::model::{Model, Prediction};
@@ -156,9 +154,9 @@ struct Part {
     claim: Claim,
     records: Range<usize>,
     /// Makes the batches; `None` when they are all made.
-    batches: Option<FeedBatches>,
+    batches: Option<Box<dyn BatchStream>>,
     /// It owns the loader's threads, and so lives as long as the batches.
-    _feed: Feed,
+    _loader: Loader,
     outcomes: Vec<Option<Prediction>>,
     /// Batches that the model has.
     in_model: usize,
@@ -293,7 +291,7 @@ impl Run<'_> {
                 none => return Ok(Some(none)),
             };
             let records = part_range(claim.part, self.size, self.inputs.len());
-            let feed = model.feed(Arc::new(Slice {
+            let loader = model.loader(Arc::new(Slice {
                 source: Arc::clone(self.inputs.source()) as _,
                 records: records.clone(),
                 max_payload: self.options.max_payload,
@@ -302,8 +300,8 @@ impl Run<'_> {
                 claim,
                 outcomes: records.clone().map(|_| None).collect(),
                 records,
-                batches: Some(feed.epoch(0)),
-                _feed: feed,
+                batches: Some(loader.epoch(0)),
+                _loader: loader,
                 in_model: 0,
             });
         }
@@ -433,7 +431,7 @@ fn load(part: &mut Part, model: &mut dyn Model) -> Result<Option<Vec<u64>>, Tran
     let mut batch = match batches.next() {
         Some(Ok(batch)) => batch,
         // Then every image is a bad one, and each is reported.
-        None | Some(Err(TrainError::Loader(LoaderError::AllBad { .. }))) => {
+        None | Some(Err(LoaderError::AllBad { .. })) => {
             let bad = batches.unreported();
             part.note(bad);
             part.batches = None;

@@ -18,11 +18,11 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use stokehold_base::hash::Fnv;
 use stokehold_base::regular;
+use stokehold_loader::{Batch, Loader};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::Source;
 use stokehold_train::device::{self, DeviceChoice};
-use stokehold_train::infer::{self, FeedOptions};
-use stokehold_train::{FedBatch, Feed};
+use stokehold_train::infer::{self, InferOptions};
 
 use crate::TransformError;
 use crate::model::{Model, Prediction};
@@ -53,7 +53,7 @@ pub struct ScriptOptions {
     /// Whether photos are turned as their EXIF data say.
     pub exif: bool,
     /// How they are loaded. The executor has to be one of the CPU's.
-    pub feed: FeedOptions,
+    pub feed: InferOptions,
 }
 
 /// A script that is ready: its processes have a model each.
@@ -137,19 +137,19 @@ impl Model for Script {
         ]))
     }
 
-    fn feed(&self, source: Arc<dyn Source>) -> Result<Feed, TransformError> {
+    fn loader(&self, source: Arc<dyn Source>) -> Result<Loader, TransformError> {
         let ScriptOptions {
             pipeline, exif, feed, ..
         } = &self.options;
         let device = device::open(DeviceChoice::Cpu).map_err(stokehold_train::TrainError::from)?;
-        Ok(infer::feed(source, pipeline, *exif, feed, &device)?)
+        Ok(infer::loader(source, pipeline, *exif, feed, &device)?)
     }
 
     fn depth(&self) -> usize {
         EACH * self.processes.len()
     }
 
-    fn send(&mut self, batch: FedBatch) -> Result<(), TransformError> {
+    fn send(&mut self, batch: Batch) -> Result<(), TransformError> {
         let process = &self.processes[self.sent % self.processes.len()];
         self.sent += 1;
         // A process that has ended is noticed when its answer is missing.
@@ -173,7 +173,7 @@ impl Model for Script {
 struct Process {
     child: Mutex<Child>,
     group: Pid,
-    batches: SyncSender<FedBatch>,
+    batches: SyncSender<Batch>,
     answers: Receiver<String>,
     /// The last lines that the script printed.
     tail: Arc<Mutex<VecDeque<String>>>,
@@ -276,10 +276,10 @@ impl Drop for Process {
 }
 
 /// Writes batches until there are no more, or no one reads them.
-fn send(batches: &Receiver<FedBatch>, mut input: ChildStdin) {
+fn send(batches: &Receiver<Batch>, mut input: ChildStdin) {
     for batch in batches {
         // The executors of the CPU make batches in main memory.
-        let Some(numbers) = batch.images.into_f32() else {
+        let Some(numbers) = batch.pixels.into_f32() else {
             return;
         };
         let head = json!({"shape": batch.shape});

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 use stokehold_base::stats::percentile;
-use stokehold_loader::LoaderOptions;
-use stokehold_pipeline::Pipeline;
+use stokehold_loader::{Loader, LoaderOptions};
+use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::ImageFolder;
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
-use stokehold_train::{AnyExecutor, Feed, Maker, TrainError, disturbance};
+use stokehold_train::{TrainError, disturbance, open_device};
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -34,8 +34,8 @@ pub struct DisturbanceArgs {
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     /// Executor of the operations: per-op, fused or gpu
-    #[arg(long, default_value_t = AnyExecutor::default())]
-    executor: AnyExecutor,
+    #[arg(long, default_value_t = Executor::default())]
+    executor: Executor,
     #[command(flatten)]
     gpu: GpuArgs,
     /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
@@ -62,23 +62,24 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
         ))
         .into());
     }
-    crate::gpu::check(args.gpu.options(), args.executor == AnyExecutor::Gpu)?;
+    crate::gpu::check(args.gpu.options(), args.executor == Executor::Gpu)?;
     let data = match &args.data {
         Some(data) => data.clone(),
         None => progress::generated_data()?,
     };
+    let device = device::open(args.device).map_err(TrainError::from)?;
     let options = LoaderOptions {
+        executor: args.executor,
+        device: open_device(args.executor, args.gpu.options(), &device)?,
         batch_size: args.batch.batch_size,
         workers: args.threads.workers,
         ..LoaderOptions::default()
     };
     let source = Arc::new(ImageFolder::unlabelled(&data)?);
-    let device = device::open(args.device).map_err(TrainError::from)?;
     let pipeline = Pipeline::published(args.load, args.batch.image_size);
-    let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
-    let feed = Feed::new(source, pipeline, options, &maker)?;
+    let loader = Loader::new(source, pipeline, options)?;
     // The number of classes of ImageNet; all images belong to the first.
-    let found = disturbance(&feed, args.arch, 1000, &device, args.pairs as usize)?;
+    let found = disturbance(&loader, args.arch, 1000, &device, args.pairs as usize)?;
     let median = |seconds: &[f64]| percentile(seconds, 50.0).unwrap_or(0.0);
     let (beside, alone) = (median(&found.beside), median(&found.alone));
     let mut out = terminal::out();
@@ -90,7 +91,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
             "load": args.load,
             "image_size": args.batch.image_size,
             "batch_size": args.batch.batch_size,
-            "workers": feed.loader().workers(),
+            "workers": loader.workers(),
             "step_seconds_beside": beside,
             "step_seconds_alone": alone,
             "found": found,
@@ -108,7 +109,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
             args.batch.batch_size,
             args.batch.image_size,
             args.batch.image_size,
-            feed.loader().workers(),
+            loader.workers(),
             alone * 1e3,
             beside * 1e3,
             found.slowdown,

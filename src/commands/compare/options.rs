@@ -13,7 +13,7 @@ use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_profile::{Machine, ProfileError, check_interval};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
-use stokehold_train::{Maker, TrainError};
+use stokehold_train::{TrainError, open_device};
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -148,7 +148,7 @@ impl Args {
             TrainerPlan::Burn { device, gpu } => {
                 let opened = device::open(*device).map_err(TrainError::from)?;
                 for executor in self.trials.iter().filter_map(|trial| trial.executor()) {
-                    Maker::open(executor, *gpu, &opened)?;
+                    open_device(executor, *gpu, &opened)?;
                 }
                 device::kind(&device::name(&opened)) == "cpu"
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::{Address, BadImagePolicy};
 use stokehold_pipeline::op::Size;
-use stokehold_pipeline::{Pipeline, SampleType};
+use stokehold_pipeline::{Executor, Pipeline, SampleType};
 use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::ema::EmaConfig;
@@ -18,7 +18,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ClassWeights, ExecutorChoice, Precision, TrainConfig, TrainerChoice};
+use stokehold_train::{ClassWeights, Precision, TrainConfig, TrainerChoice, executor_or_auto};
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
@@ -29,6 +29,9 @@ use crate::loader::{CacheArgs, WorkerArgs};
 use crate::local::Local;
 use crate::progress;
 use crate::trainer::TrainerArgs;
+
+/// `None` for `auto`. Under another name, so that clap does not take the option for one without a default.
+type OrAuto = Option<Executor>;
 
 /// Train a classifier on a folder of images, or a segmenter on pairs of images and masks.
 #[derive(Debug, Clone, ClapArgs)]
@@ -124,8 +127,8 @@ struct DataOptions {
     eval_pipeline: Option<Local>,
     /// Executor of the pipeline: fused (one resampling per image), per-op (operation after operation), gpu
     /// (as fused, on the device that trains), or auto (fused or gpu, whichever trains faster here).
-    #[arg(long, value_name = "EXECUTOR", default_value_t = ExecutorChoice::default())]
-    executor: ExecutorChoice,
+    #[arg(long, value_name = "EXECUTOR", default_value = "fused", value_parser = executor_or_auto)]
+    executor: OrAuto,
     /// Apply the EXIF orientation of photos (torchvision does not).
     #[arg(long)]
     exif: bool,

@@ -31,7 +31,7 @@ fn run(
     assert_eq!(batch.shape[0] + batch.bad.len(), samples.len());
     let coded = samples.iter().filter(|prepared| prepared.is_coded()).count();
     assert_eq!(coded, batch.decoded + batch.given_back);
-    let numbers = batcher.read(&batch).expect("numbers");
+    let numbers = batcher.gpu().read_batch(&batch).expect("numbers");
     errors.extend(batch.bad.into_iter().map(|(place, error)| (places[place], error)));
     errors.sort_by_key(|(i, _)| *i);
     (numbers, errors, [batch.decoded, batch.given_back])

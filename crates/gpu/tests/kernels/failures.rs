@@ -42,7 +42,7 @@ fn child() {
         let same = expected.next().expect("as many").expect("a batch");
         // `content` reads the batch, which a device that broke after it was made does not give.
         let read = batch.map(|batch| {
-            let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| content(&device, &batch)));
+            let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| content(&gpu, &batch)));
             read.map_err(|panic| stokehold_loader::panic_message(&*panic).to_owned())
         });
         match read {

@@ -3,7 +3,7 @@
 
 use crate::augment::pictures;
 use crate::failures::{is_stand_in, run_test};
-use crate::loader::{files, on_device, options};
+use crate::loader::{files, made_by, on_device, options};
 use crate::{gpu, key};
 use cudarc::driver::result::{ctx, device, event, primary_ctx, stream};
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstreamCaptureMode};
@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use stokehold_gpu::{
-    Batcher, ConsumerStream, CudaMemory, Decode, DeviceLoader, ForGpu, Gpu, Prepared, Preparer, lend_warnings,
+    Batcher, ConsumerStream, CudaMemory, Decode, DeviceBatch, Gpu, Prepared, Preparer, lend_warnings,
 };
-use stokehold_loader::BadImagePolicy;
+use stokehold_loader::{BadImagePolicy, Batch, Loader};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 
 /// How many queries say that an event has not come: more than one way back makes, fewer than `WAYS` make.
@@ -159,6 +159,11 @@ fn lent_memory_comes_back_with_the_consumers_event_and_not_before() {
     assert_eq!(said.count("end"), 1, "{said:#?}");
 }
 
+fn images(batch: &Batch) -> DeviceBatch {
+    let images: Option<&DeviceBatch> = batch.pixels.on_device();
+    images.expect("a batch on the device").clone()
+}
+
 /// More than the events of the batches of an epoch are asked for, but by a loader that waits.
 const SLOW: &str = "400";
 
@@ -169,22 +174,14 @@ fn child_ahead() {
     let (batches, size) = (24, 128);
     let options = options(BadImagePolicy::Error);
     let bytes = (4 * 3 * size * size * options.batch_size) as u64;
-    let device = DeviceLoader::new(
-        files(false),
-        Pipeline::imagenet_train(size as u32),
-        options,
-        gpu.clone(),
-        ForGpu::default(),
-        // A half is what a batch may take, and how much may be leaving: two and a half of them.
-        5 * bytes,
-    )
-    .expect("a loader");
+    // A half is what a batch may take, and how much may be leaving: two and a half of them.
+    let options = made_by(&gpu, options, Decode::default(), 5 * bytes);
+    let device = Loader::new(files(false), Pipeline::imagenet_train(size as u32), options).expect("a loader");
     let stream = ConsumerStream::Handle(new_stream(0));
     let mut places = BTreeSet::new();
     for batch in (0..).flat_map(|epoch| device.epoch(epoch)).take(batches) {
-        let memory = gpu
-            .cuda_memory(batch.expect("a batch").images)
-            .expect("an address");
+        let batch = batch.expect("a batch");
+        let memory = gpu.cuda_memory(images(&batch)).expect("an address");
         places.insert(memory.address());
         lend_and_let_go(&memory, stream);
     }
@@ -211,9 +208,9 @@ fn child_captured() {
     let device = on_device(&gpu, files(false), options(BadImagePolicy::Error), Decode::Device);
     let consumers = new_stream(0);
     let others = ConsumerStream::Handle(new_stream(0));
-    let lend = |batch: Option<Result<stokehold_gpu::LoadedBatch, _>>| {
-        let images = batch.expect("one more").expect("a batch").images;
-        gpu.cuda_memory(images).expect("an address")
+    let lend = |batch: Option<Result<Batch, _>>| {
+        let batch = batch.expect("one more").expect("a batch");
+        gpu.cuda_memory(images(&batch)).expect("an address")
     };
 
     // The first batches of a process load the kernels.

@@ -6,9 +6,9 @@ use jpeg_encoder::SamplingFactor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use stokehold_gpu::{Decode, DeviceLoader, ForGpu, Gpu, GpuError, LoadedBatch};
+use stokehold_gpu::{Decode, DeviceBatch, Gpu, GpuMaker};
 use stokehold_loader::{
-    BadImage, BadImagePolicy, BatchNumbers, Loader, LoaderError, LoaderOptions, State, Workers,
+    BadImage, BadImagePolicy, Batch, BatchNumbers, Loader, LoaderError, LoaderOptions, State, Workers,
 };
 use stokehold_pipeline::{Pipeline, probe};
 use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
@@ -67,9 +67,18 @@ pub fn options(bad_images: BadImagePolicy) -> LoaderOptions {
     }
 }
 
-pub fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
-    let (pipeline, way) = (Pipeline::imagenet_train(24), ForGpu { decode });
-    DeviceLoader::new(files, pipeline, options, gpu.clone(), way, 1 << 30).expect("a loader")
+pub fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> Loader {
+    let pipeline = Pipeline::imagenet_train(24);
+    Loader::new(files, pipeline, made_by(gpu, options, decode, 1 << 30)).expect("a loader")
+}
+
+/// Options of a loader whose batches a device makes.
+pub fn made_by(gpu: &Gpu, options: LoaderOptions, decode: Decode, budget: u64) -> LoaderOptions {
+    let gpu = gpu.clone();
+    LoaderOptions {
+        device: Some(Arc::new(GpuMaker { gpu, decode, budget })),
+        ..options
+    }
 }
 
 pub fn on_cpu(files: Arc<dyn Source>, options: LoaderOptions) -> Loader {
@@ -128,10 +137,10 @@ impl Source for Pairs {
 /// What makes a batch the same one: samples, labels, masks, shape and numbers.
 pub type Content = (Vec<u64>, Vec<u32>, Vec<u8>, [usize; 4], Vec<u8>);
 
-pub fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
-    let LoadedBatch { images, batch } = loaded;
+pub fn content(gpu: &Gpu, batch: &Batch) -> Content {
+    let images: &DeviceBatch = batch.pixels.on_device().expect("a batch on the device");
     assert_eq!(images.shape, batch.shape);
-    let numbers = loader.batcher().read(images).expect("numbers");
+    let numbers = gpu.read_batch(images).expect("numbers");
     (
         batch.samples.clone(),
         batch.labels.clone(),
@@ -141,8 +150,13 @@ pub fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
     )
 }
 
-pub fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
-    let BatchNumbers::F32(numbers) = &*batch.images else {
+fn on_device_images(batch: &Batch) -> usize {
+    let images: Option<&DeviceBatch> = batch.pixels.on_device();
+    images.expect("a batch on the device").shape[0]
+}
+
+pub fn cpu_content(batch: &Batch) -> Content {
+    let Some(BatchNumbers::F32(numbers)) = batch.pixels.numbers() else {
         panic!("f32 was asked for")
     };
     let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());
@@ -169,7 +183,7 @@ fn epochs_are_those_of_the_cpu_and_go_on_anywhere() {
             while let Some(batch) = batches.next() {
                 let batch = batch.expect("a batch");
                 let same = expected.next().expect("as many").expect("a batch");
-                whole.push(content(&device, &batch));
+                whole.push(content(&gpu, &batch));
                 assert!(
                     whole.last() == Some(&cpu_content(&same)),
                     "{decode:?}, epoch {epoch}"
@@ -182,7 +196,7 @@ fn epochs_are_those_of_the_cpu_and_go_on_anywhere() {
             for (begin, state) in states.into_iter().enumerate().step_by(4) {
                 let rest = device.resume(state).expect("a state of its own");
                 let rest: Vec<Content> = rest
-                    .map(|batch| content(&device, &batch.expect("a batch")))
+                    .map(|batch| content(&gpu, &batch.expect("a batch")))
                     .collect();
                 assert!(rest == whole[begin..], "from batch {begin} on");
             }
@@ -197,7 +211,7 @@ fn waiting_briefly_changes_nothing() {
     let device = on_device(&gpu, files(false), options(BadImagePolicy::Error), Decode::Hybrid);
     let expected: Vec<Content> = device
         .epoch(1)
-        .map(|batch| content(&device, &batch.expect("a batch")))
+        .map(|batch| content(&gpu, &batch.expect("a batch")))
         .collect();
     let (mut batches, mut made, mut pending) = (device.epoch(1), Vec::new(), 0);
     let begun = Instant::now();
@@ -207,8 +221,8 @@ fn waiting_briefly_changes_nothing() {
             Poll::Ready(None) => break,
             Poll::Ready(Some(batch)) => {
                 let batch = batch.expect("a batch");
-                assert!(batch.batch.wait <= begun.elapsed());
-                made.push(content(&device, &batch));
+                assert!(batch.wait <= begun.elapsed());
+                made.push(content(&gpu, &batch));
             }
         }
     }
@@ -235,22 +249,19 @@ fn bad_images_have_one_policy_wherever_they_are_found() {
         let mut told = Vec::new();
         let batches = device.epoch(0).map(|batch| {
             let mut batch = batch.expect("a batch");
-            told.append(&mut batch.batch.bad);
-            content(&device, &batch)
+            told.append(&mut batch.bad);
+            content(&gpu, &batch)
         });
         let batches: Vec<Content> = batches.collect();
         assert!(batches == expected, "{policy}");
         let bad = |loader: &Loader| -> Vec<BadImage> { sorted(loader.bad_images()) };
-        assert!(!told.is_empty() && bad(device.loader()) == bad(&cpu), "{policy}");
+        assert!(!told.is_empty() && bad(&device) == bad(&cpu), "{policy}");
         assert_eq!(sorted(told), bad(&cpu));
     }
     let device = on_device(&gpu, files(true), options(BadImagePolicy::Error), Decode::Device);
     let mut batches = device.epoch(0);
     let error = batches.find_map(Result::err).expect("a bad image");
-    assert!(
-        matches!(error, GpuError::Loader(LoaderError::BadImage(_))),
-        "{error}"
-    );
+    assert!(matches!(error, LoaderError::BadImage(_)), "{error}");
     assert!(batches.next().is_none());
     let nothing = Files(vec![files(true).0[1].clone(); 9]);
     let device = on_device(
@@ -284,7 +295,7 @@ fn masks_are_those_of_the_cpu() {
                 let device = on_device(&gpu, pairs(damaged), options(policy), decode);
                 let batches: Vec<Content> = device
                     .epoch(1)
-                    .map(|batch| content(&device, &batch.expect("a batch")))
+                    .map(|batch| content(&gpu, &batch.expect("a batch")))
                     .collect();
                 assert!(batches == expected, "{decode:?}, {policy}, damaged: {damaged}");
             }
@@ -313,16 +324,16 @@ fn broken_images_do_not_stand_in_for_each_other() {
             options(BadImagePolicy::Substitute),
             Decode::Device,
         );
-        let came: Result<Vec<_>, GpuError> = device.epoch(0).collect();
+        let came: Result<Vec<_>, LoaderError> = device.epoch(0).collect();
         let cpu = on_cpu(all, options(BadImagePolicy::Substitute));
         let expected: Result<Vec<_>, LoaderError> = cpu.epoch(0).collect();
         match (came, expected) {
             (Ok(came), Ok(expected)) => {
                 assert!(is_good);
-                let came: Vec<_> = came.iter().map(|loaded| content(&device, loaded)).collect();
+                let came: Vec<_> = came.iter().map(|loaded| content(&gpu, loaded)).collect();
                 assert!(came == expected.iter().map(cpu_content).collect::<Vec<_>>());
             }
-            (Err(GpuError::Loader(came)), Err(expected)) => {
+            (Err(came), Err(expected)) => {
                 assert!(!is_good && matches!(came, LoaderError::NoSubstitute(_)), "{came}");
                 assert!(matches!(expected, LoaderError::NoSubstitute(_)), "{expected}");
             }
@@ -345,12 +356,10 @@ fn a_batch_may_be_left_out_as_a_whole() {
         ..options(BadImagePolicy::Skip)
     };
     let device = on_device(&gpu, Arc::new(Files(all)), in_order, Decode::Device);
-    let came: Vec<LoadedBatch> = device.epoch(0).map(|batch| batch.expect("a batch")).collect();
-    let samples: Vec<_> = came.iter().map(|loaded| loaded.batch.samples[0]).collect();
+    let came: Vec<Batch> = device.epoch(0).map(|batch| batch.expect("a batch")).collect();
+    let samples: Vec<_> = came.iter().map(|loaded| loaded.samples[0]).collect();
     assert_eq!(samples, [0, 14]);
-    let told = came
-        .iter()
-        .map(|loaded| loaded.batch.bad.iter().map(|bad| bad.sample));
+    let told = came.iter().map(|loaded| loaded.bad.iter().map(|bad| bad.sample));
     let told: Vec<Vec<u64>> = told.map(Iterator::collect).collect();
     assert_eq!(told, [vec![], (7..14).collect()]);
 }
@@ -379,26 +388,23 @@ fn epochs_can_be_left_and_memory_does_not_grow() {
 #[test]
 fn the_budget_is_for_two_batches() {
     let Some((gpu, _alone)) = gpu_alone() else { return };
-    let (pipeline, way) = (Pipeline::imagenet_train(224), ForGpu::default());
-    let options = options(BadImagePolicy::Error);
-    let loader = DeviceLoader::new(files(false), pipeline, options, gpu, way, 4 << 20).expect("a loader");
+    let options = made_by(&gpu, options(BadImagePolicy::Error), Decode::default(), 4 << 20);
+    let loader = Loader::new(files(false), Pipeline::imagenet_train(224), options).expect("a loader");
     let error = loader
         .epoch(0)
         .next()
         .expect("an error")
         .err()
         .expect("too little");
+    let LoaderError::Device(error) = error else {
+        panic!("{error}")
+    };
+    let said = error.to_string();
     assert!(
-        matches!(
-            error,
-            GpuError::Budget {
-                images: 7,
-                budget: 2,
-                ..
-            }
-        ),
-        "{error}"
+        error.is_input() && said.starts_with("a batch of 7 images needs "),
+        "{said}"
     );
+    assert!(said.contains("may have 2 MiB, half of the budget"), "{said}");
 }
 
 /// An image that no batch has room for is a bad image, which the policy decides about, and not the end of a run.
@@ -413,21 +419,19 @@ fn an_image_over_the_budget_follows_the_policy() {
             batch_size,
             ..options(policy)
         };
-        let way = ForGpu::default();
-        let pipeline = Pipeline::imagenet_eval(24, 24);
+        let options = made_by(&gpu, options, Decode::default(), 16 << 20);
         let source = Arc::new(Files(all.clone()));
-        let loader =
-            DeviceLoader::new(source, pipeline, options, gpu.clone(), way, 16 << 20).expect("a loader");
+        let loader = Loader::new(source, Pipeline::imagenet_eval(24, 24), options).expect("a loader");
         let mut batches = loader.epoch(0);
         let made: Vec<_> = batches.by_ref().collect();
         (made, batches.unreported())
     };
     for batch_size in [1, 4, 6] {
         let (made, unreported) = epoch(BadImagePolicy::Skip, batch_size);
-        let made: Vec<LoadedBatch> = made.into_iter().map(|batch| batch.expect("a batch")).collect();
+        let made: Vec<Batch> = made.into_iter().map(|batch| batch.expect("a batch")).collect();
         let bad: Vec<&BadImage> = made
             .iter()
-            .flat_map(|batch| &batch.batch.bad)
+            .flat_map(|batch| &batch.bad)
             .chain(&unreported)
             .collect();
         assert_eq!(bad.len(), 1, "{bad:?}");
@@ -437,21 +441,18 @@ fn an_image_over_the_budget_follows_the_policy() {
             reason.contains("MiB of device memory for it, and a batch may have 8 MiB"),
             "{reason}"
         );
-        let mut samples: Vec<u64> = made
-            .iter()
-            .flat_map(|batch| batch.batch.samples.clone())
-            .collect();
+        let mut samples: Vec<u64> = made.iter().flat_map(|batch| batch.samples.clone()).collect();
         samples.sort_unstable();
         assert_eq!(samples, (0..large as u64).collect::<Vec<_>>());
         assert!(
             made.iter()
-                .all(|batch| batch.images.shape[0] == batch.batch.samples.len())
+                .all(|batch| on_device_images(batch) == batch.samples.len())
         );
     }
     let (made, _) = epoch(BadImagePolicy::Substitute, 3);
     let samples: usize = made
         .iter()
-        .map(|batch| batch.as_ref().expect("a batch").batch.samples.len())
+        .map(|batch| batch.as_ref().expect("a batch").samples.len())
         .sum();
     assert_eq!(samples, all.len());
     let (made, _) = epoch(BadImagePolicy::Error, 3);
@@ -480,10 +481,9 @@ fn a_substitute_over_the_budget_is_passed_over() {
             batch_size,
             ..options(BadImagePolicy::Substitute)
         };
-        let (pipeline, way) = (Pipeline::imagenet_eval(24, 24), ForGpu { decode });
+        let options = made_by(&gpu, options, decode, 16 << 20);
         let source = Arc::new(Files(all));
-        let loader =
-            DeviceLoader::new(source, pipeline, options, gpu.clone(), way, 16 << 20).expect("a loader");
+        let loader = Loader::new(source, Pipeline::imagenet_eval(24, 24), options).expect("a loader");
         let made: Vec<_> = loader.epoch(0).collect();
         made
     };
@@ -491,11 +491,8 @@ fn a_substitute_over_the_budget_is_passed_over() {
         for batch_size in [4, 5, 15] {
             // Those of class 0 are 0, 3, 6, 9 and 12.
             let made = epoch(&[0, 3, 12], decode, batch_size);
-            let made: Vec<LoadedBatch> = made.into_iter().map(|batch| batch.expect("a batch")).collect();
-            let mut samples: Vec<u64> = made
-                .iter()
-                .flat_map(|loaded| loaded.batch.samples.clone())
-                .collect();
+            let made: Vec<Batch> = made.into_iter().map(|batch| batch.expect("a batch")).collect();
+            let mut samples: Vec<u64> = made.iter().flat_map(|loaded| loaded.samples.clone()).collect();
             samples.sort_unstable();
             assert_eq!(
                 samples,
@@ -504,13 +501,10 @@ fn a_substitute_over_the_budget_is_passed_over() {
             );
             assert!(
                 made.iter()
-                    .all(|loaded| loaded.images.shape[0] == loaded.batch.samples.len())
+                    .all(|batch| on_device_images(batch) == batch.samples.len())
             );
         }
         let error = epoch(&[0, 3, 6, 12], decode, 5).into_iter().find_map(Result::err);
-        assert!(
-            matches!(error, Some(GpuError::Loader(LoaderError::NoSubstitute(_)))),
-            "{error:?}"
-        );
+        assert!(matches!(error, Some(LoaderError::NoSubstitute(_))), "{error:?}");
     }
 }

@@ -99,7 +99,7 @@ fn both(
     }
     let batch = batcher.run(&samples).expect("a batch");
     assert_eq!(batch.shape[0], samples.len());
-    (batcher.read(&batch).expect("numbers"), expected)
+    (batcher.gpu().read_batch(&batch).expect("numbers"), expected)
 }
 
 /// Holds the device's bytes equal to the CPU's, and returns how many there are.

@@ -71,7 +71,7 @@ fn compare(gpu: &Gpu, files: &[File], pipeline: &Pipeline) -> [usize; 3] {
         }
     }
     let batch = batcher.run(&samples).expect("a batch");
-    let numbers = batcher.read(&batch).expect("numbers");
+    let numbers = batcher.gpu().read_batch(&batch).expect("numbers");
     let (numbers, _) = numbers.as_chunks::<4>();
     let numbers: Vec<f32> = numbers.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect();
     let counts = [batch.decoded, batch.given_back];

@@ -47,7 +47,7 @@ fn skip_leaves_them_out_and_names_each_once() {
         (first.samples.as_slice(), first.shape),
         (&[0, 2, 3][..], [3, 3, 8, 8])
     );
-    assert_eq!(first.images.len(), 3 * 3 * 8 * 8);
+    assert_eq!(first.pixels.numbers().unwrap().len(), 3 * 3 * 8 * 8);
     assert_eq!(first.bad.iter().map(|bad| bad.sample).collect::<Vec<_>>(), [1]);
     assert_eq!(first.bad[0].name, "images/1.png");
     // The second batch is empty: it is passed over, and the third reports for it.

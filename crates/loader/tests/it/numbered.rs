@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use stokehold_loader::{
-    BadImagePolicy, Batch, Elsewhere, FilledBatch, Loader, LoaderError, LoaderOptions, Parts, Sampler,
-    Supply, WorkerPool, Workers,
+    BadImagePolicy, Batch, Elsewhere, Loader, LoaderError, LoaderOptions, Parts, Sampler, Supply, WorkerPool,
+    Workers,
 };
 
 use crate::source::{Images, content, loader, try_loader, workers};
@@ -20,13 +20,13 @@ fn pool(workers: usize) -> WorkerPool {
     WorkerPool::start(Workers::Count(NonZeroUsize::new(workers).unwrap())).unwrap()
 }
 
-type Numbered = (u64, Result<FilledBatch, LoaderError>);
+type Numbered = (u64, Result<Batch, LoaderError>);
 
 /// A supply that has the batches made in the given order, and hands them over in the epoch's.
 struct Made {
     _pool: WorkerPool,
     made: Mutex<Receiver<Numbered>>,
-    early: BTreeMap<u64, Result<FilledBatch, LoaderError>>,
+    early: BTreeMap<u64, Result<Batch, LoaderError>>,
     left: usize,
 }
 
@@ -50,7 +50,7 @@ fn elsewhere(loader: &Loader, epoch: u64, numbers: impl Iterator<Item = u64>) ->
 }
 
 impl Supply for Made {
-    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError> {
+    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<Batch>, LoaderError> {
         loop {
             if let Some(made) = self.early.remove(&batch) {
                 self.left -= 1;
@@ -199,7 +199,7 @@ fn one_pool_serves_many_loaders_by_turns() {
         for (rank, loader) in loaders.iter().enumerate() {
             for epoch in 0..2 {
                 let send = send.clone();
-                let taker = move |batch: Result<FilledBatch, LoaderError>| {
+                let taker = move |batch: Result<Batch, LoaderError>| {
                     let _ = send.send(((rank, epoch, number), batch.unwrap()));
                 };
                 pool.make(&loader.numbered(epoch), number, taker).unwrap();
@@ -214,7 +214,7 @@ fn one_pool_serves_many_loaders_by_turns() {
             for (number, batch) in loader.epoch(epoch).enumerate() {
                 let (batch, made) = (batch.unwrap(), &made[&(rank, epoch, number as u64)]);
                 assert_eq!((&batch.samples, &batch.labels), (&made.samples, &made.labels));
-                assert!(*batch.images == *made.images);
+                assert!(batch.pixels.numbers() == made.pixels.numbers());
             }
         }
     }
@@ -277,7 +277,7 @@ fn a_pool_adds_threads_where_reads_wait() {
     let (numbered, (send, made)) = (slow.numbered(0), mpsc::channel());
     for number in 0..numbered.batches() {
         let send = send.clone();
-        let taker = move |batch: Result<FilledBatch, LoaderError>| {
+        let taker = move |batch: Result<Batch, LoaderError>| {
             let _ = send.send((number, batch.is_ok()));
         };
         pool.make(&numbered, number, taker).unwrap();

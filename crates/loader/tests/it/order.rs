@@ -102,7 +102,7 @@ proptest! {
                 o.sample_type = sample_type;
             });
             let told = |batch: Batch| {
-                assert_eq!(batch.images.sample_type(), sample_type);
+                assert_eq!(batch.pixels.numbers().unwrap().sample_type(), sample_type);
                 (content(&batch), batch.bad)
             };
             let epochs: Vec<_> = (0..2)
@@ -154,7 +154,7 @@ proptest! {
         // Every sample with its image, by batch; within a batch in the order of their numbers.
         let of_batch = |batches: &[Batch]| {
             let mut samples: Vec<_> = batches.iter().flat_map(|batch| {
-                let images = batch.images.clone().into_f32();
+                let images = batch.pixels.clone().into_f32().unwrap();
                 assert_eq!(batch.shape[0], batch.samples.len());
                 let image = images.len() / batch.samples.len().max(1);
                 let image = |place: usize| images[place * image..][..image].iter().map(|x| x.to_bits()).collect::<Vec<_>>();

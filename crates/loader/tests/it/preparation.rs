@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use stokehold_loader::{BadImagePolicy, LoaderError, LoaderOptions};
+use stokehold_loader::{
+    BadImagePolicy, Batch, BatchStream, Batches, Device, Loader, LoaderError, LoaderOptions, Pixels,
+    SampleType,
+};
 use stokehold_pipeline::{
     DecodeOptions, DrawKey, Executor, ImageError, Input, Pipeline, PipelineError, Preparation, Prepare,
     PreparedSample, Runner,
@@ -15,6 +18,28 @@ use crate::source::{Images, content, loader};
 struct Whole;
 
 struct Worker(Runner);
+
+/// A device that leaves the samples as they are.
+impl Device for Whole {
+    fn preparation(&self) -> Arc<dyn Preparation> {
+        Arc::new(Whole)
+    }
+
+    fn check(&self, _: &Pipeline, _: SampleType) -> Result<(), LoaderError> {
+        Ok(())
+    }
+
+    fn epoch(&self, _: &Loader, prepared: Batches, _: bool) -> Box<dyn BatchStream> {
+        Box::new(prepared)
+    }
+}
+
+fn prepared(batch: &Batch) -> &[PreparedSample] {
+    match &batch.pixels {
+        Pixels::Prepared(samples) => samples,
+        other => panic!("{other:?}"),
+    }
+}
 
 impl Preparation for Whole {
     fn begin(
@@ -45,22 +70,21 @@ fn prepared_samples_are_the_images_of_the_same_batches() {
         bad: vec![2, 3, 11],
         ..Images::new(23)
     };
-    let prepared = loader(images(), |options: &mut LoaderOptions| {
-        options.preparation = Some(Arc::new(Whole));
+    let prepares = loader(images(), |options: &mut LoaderOptions| {
+        options.device = Some(Arc::new(Whole));
     });
     let made = loader(images(), |_| ());
     for epoch in 0..2 {
         let mut expected = made.epoch(epoch);
-        for batch in prepared.epoch(epoch) {
+        for batch in prepares.epoch(epoch) {
             let batch = batch.unwrap();
-            assert!(batch.images.is_empty());
-            assert_eq!(batch.prepared.len(), batch.samples.len());
+            assert_eq!(prepared(&batch).len(), batch.samples.len());
             let (samples, labels, shape, bits) = content(&expected.next().unwrap().unwrap());
             assert_eq!(
                 (&batch.samples, &batch.labels, batch.shape),
                 (&samples, &labels, shape)
             );
-            let numbers = batch.prepared.iter().flat_map(|sample| {
+            let numbers = prepared(&batch).iter().flat_map(|sample| {
                 let numbers: &Vec<f32> = sample.downcast_ref().unwrap();
                 numbers.iter().map(|number| number.to_bits())
             });
@@ -68,8 +92,16 @@ fn prepared_samples_are_the_images_of_the_same_batches() {
         }
         assert!(expected.next().is_none());
     }
-    assert_eq!(prepared.bad_images(), made.bad_images());
-    assert_eq!(prepared.bad_images().len(), 3);
+    assert_eq!(prepares.bad_images(), made.bad_images());
+    assert_eq!(prepares.bad_images().len(), 3);
+    let without = LoaderOptions {
+        executor: Executor::Gpu,
+        ..LoaderOptions::default()
+    };
+    let refused = Loader::new(Arc::new(images()), Pipeline::imagenet_eval(8, 8), without)
+        .err()
+        .unwrap();
+    assert!(refused.to_string().contains("this loader has none"), "{refused}");
 }
 
 /// Bad images that only their consumer finds: the policy is that of the workers, and each is reported once.
@@ -77,16 +109,16 @@ fn prepared_samples_are_the_images_of_the_same_batches() {
 fn what_the_consumer_rejects_follows_the_policy() {
     let rejecting = |policy: BadImagePolicy, limit: usize| {
         let loader = loader(Images::new(23), |options: &mut LoaderOptions| {
-            options.preparation = Some(Arc::new(Whole));
+            options.device = Some(Arc::new(Whole));
             options.bad_images = policy;
             options.bad_image_limit = limit;
         });
-        let mut batches = loader.epoch(0);
+        let mut batches = loader.begin(0, 0);
         let mut batch = batches.next().unwrap().unwrap();
         let before = (batch.samples.clone(), batch.labels.clone());
         let found = [(0, "broken".to_owned()), (2, "broken too".to_owned())];
         let outcome = batches.reject(&mut batch, &found);
-        assert_eq!(batch.prepared.len(), batch.samples.len());
+        assert_eq!(prepared(&batch).len(), batch.samples.len());
         assert_eq!(batch.shape[0], batch.samples.len());
         (outcome, before, batch, loader.bad_images())
     };

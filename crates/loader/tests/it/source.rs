@@ -145,7 +145,7 @@ pub fn workers(count: usize) -> Workers {
 pub type Content = (Vec<u64>, Vec<u32>, [usize; 4], Vec<u32>);
 
 pub fn content(batch: &Batch) -> Content {
-    let images = batch.images.clone().into_f32();
+    let images = batch.pixels.clone().into_f32().unwrap();
     let bits = images.iter().map(|value| value.to_bits()).collect();
     (batch.samples.clone(), batch.labels.clone(), batch.shape, bits)
 }

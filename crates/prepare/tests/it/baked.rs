@@ -46,7 +46,7 @@ fn epochs(images: Images, pipeline: &Pipeline, exif: bool) -> Vec<Vec<f32>> {
     let epoch = |epoch| {
         loader
             .epoch(epoch)
-            .map(|batch| batch.unwrap().images.into_f32().to_vec())
+            .map(|batch| batch.unwrap().pixels.into_f32().unwrap().to_vec())
     };
     (0..2).flat_map(epoch).collect()
 }

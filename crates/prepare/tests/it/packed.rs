@@ -94,7 +94,7 @@ fn packed_jpegs_stand_for_the_data_set() {
                     .map(|batch| {
                         let batch = batch.unwrap();
                         assert_eq!(batch.bad, []);
-                        let floats = batch.images.into_f32().to_vec();
+                        let floats = batch.pixels.into_f32().unwrap().to_vec();
                         let bits: Vec<u32> = floats.iter().map(|value| value.to_bits()).collect();
                         (batch.samples, batch.labels, bits)
                     })

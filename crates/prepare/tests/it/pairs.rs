@@ -105,7 +105,7 @@ fn they_stand_for_the_folder_of_pairs() {
         let loader = Loader::new(Arc::new(images.clone()), Pipeline::imagenet_train(24), options).unwrap();
         let batches = loader.epoch(1).map(Result::unwrap);
         batches
-            .map(|batch| (batch.images.into_f32().to_vec(), batch.masks.to_vec()))
+            .map(|batch| (batch.pixels.into_f32().unwrap().to_vec(), batch.masks.to_vec()))
             .collect()
     };
     assert!(batches(&before.train) == batches(&after.train), "other batches");

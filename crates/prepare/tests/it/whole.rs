@@ -100,7 +100,7 @@ fn the_loader_makes_the_same_batches_of_it() {
                 for batch in loader.epoch(epoch) {
                     let batch = batch.unwrap();
                     assert_eq!(batch.bad, []);
-                    let floats = batch.images.into_f32().to_vec();
+                    let floats = batch.pixels.into_f32().unwrap().to_vec();
                     let bits: Vec<u32> = floats.iter().map(|value| value.to_bits()).collect();
                     seen.push((batch.samples, batch.labels, bits));
                 }

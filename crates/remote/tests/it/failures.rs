@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_base::fault::Fault;
 use stokehold_loader::{
-    Address, BadImage, BatchNumbers, Elsewhere, FilledBatch, Loader, LoaderOptions, Pipeline, WorkerPool,
+    Address, BadImage, Batch, BatchNumbers, Elsewhere, Loader, LoaderOptions, Pipeline, Pixels, WorkerPool,
     Workers,
 };
 use stokehold_remote::server::Server;
@@ -105,7 +105,7 @@ fn servers_that_are_silent_lie_or_send_garbage_cost_no_batch() {
 }
 
 /// What is done to a batch before it is sent.
-type Lie = fn(&mut FilledBatch);
+type Lie = fn(&mut Batch);
 
 /// A server whose batches are true but for `lie`, with right checksums.
 fn forger(loader: Loader, lie: Lie) -> String {
@@ -170,8 +170,11 @@ fn batches_that_were_not_asked_for_train_nothing() {
                 batch.samples.pop();
                 batch.labels.pop();
                 batch.again.pop();
-                let numbers = batch.images.len() - 3 * 32 * 32;
-                let BatchNumbers::F32(images) = batch.images.images_mut() else {
+                let Pixels::Host(buffer) = &mut batch.pixels else {
+                    unreachable!()
+                };
+                let numbers = buffer.len() - 3 * 32 * 32;
+                let BatchNumbers::F32(images) = buffer.images_mut() else {
                     unreachable!()
                 };
                 images.truncate(numbers);

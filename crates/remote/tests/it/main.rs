@@ -110,7 +110,7 @@ fn both(
 fn content(batch: Result<Batch, LoaderError>) -> impl PartialEq + std::fmt::Debug {
     let batch = batch.unwrap();
     (
-        (*batch.images).clone(),
+        batch.pixels.numbers().unwrap().clone(),
         batch.labels,
         batch.samples,
         batch.masks,

@@ -51,7 +51,7 @@ proptest! {
             text.truncate(length.index(text.len()));
         }
         if let Ok(batch) = decode(&text, loader) {
-            prop_assert_eq!(batch.images.len(), batch.labels.len() * 3 * 32 * 32);
+            prop_assert_eq!(batch.pixels.numbers().unwrap().len(), batch.labels.len() * 3 * 32 * 32);
             prop_assert!(batch.samples.iter().all(|sample| (*sample as usize) < loader.images()));
         }
     }

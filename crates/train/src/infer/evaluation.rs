@@ -9,7 +9,7 @@ use serde::Serialize;
 use stokehold_loader::{BadImage, LoaderError};
 use stokehold_storage::{Images, Source};
 
-use super::{Classifier, FeedOptions, Flaw, Outcome, log_sum_exp};
+use super::{Classifier, Flaw, InferOptions, Outcome, log_sum_exp};
 use crate::metrics::rank;
 use crate::model::Arch;
 use crate::{TrainError, pixels};
@@ -117,7 +117,7 @@ pub struct Bad {
 pub fn evaluate(
     classifier: &Classifier,
     images: &Arc<Images>,
-    options: &FeedOptions,
+    options: &InferOptions,
     k: usize,
     each: &mut dyn FnMut(u64, Option<&BadImage>),
 ) -> Result<Evaluation, TrainError> {
@@ -125,11 +125,11 @@ pub fn evaluate(
     pixels::check_kind(classifier.facts.arch, images)?;
     let numbers = numbers(&classifier.facts.classes, images)?;
     let source: Arc<dyn Source> = Arc::clone(images) as _;
-    let feed = classifier.feed(source, options)?;
+    let loader = classifier.loader(source, options)?;
     let mut tally = Tally::new(classifier.facts().classes.len(), k);
     let mut bad = Vec::new();
     let begin = Instant::now();
-    for (done, outcome) in (1..).zip(classifier.outcomes(&feed)) {
+    for (done, outcome) in (1..).zip(classifier.outcomes(&loader)) {
         let Outcome { sample, prediction } = outcome?;
         let name = || images.name(sample as usize);
         match prediction {

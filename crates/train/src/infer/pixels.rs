@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use stokehold_loader::{BadImage, LoaderError};
+use stokehold_loader::{BadImage, Batch, LoaderError};
 use stokehold_storage::{IGNORE, Images, Source};
 
 use super::evaluation::{Bad, numbers};
-use super::{Classifier, FeedOptions, are_finite};
+use super::{Classifier, InferOptions, are_finite};
+use crate::batch::tensor;
 use crate::evaluate::pixel_loss;
-use crate::feed::FedBatch;
 use crate::metrics::{Confusion, most_probable};
 use crate::model::{Arch, Logits};
 use crate::{TrainError, device, pixels};
@@ -105,21 +105,21 @@ pub struct Segmented {
 pub fn evaluate_pixels(
     segmenter: &Classifier,
     images: &Arc<Images>,
-    options: &FeedOptions,
+    options: &InferOptions,
     each: &mut dyn FnMut(u64, Option<&BadImage>),
 ) -> Result<PixelEvaluation, TrainError> {
     pixels::check_evaluated(segmenter.facts.arch, true)?;
     pixels::check_kind(segmenter.facts.arch, images)?;
     let numbers = numbers(&segmenter.facts.classes, images)?;
     let source: Arc<dyn Source> = Arc::clone(images) as _;
-    let feed = segmenter.feed(source, options)?;
+    let loader = segmenter.loader(source, options)?;
     let mut tally = Tally::new(segmenter.facts.classes.len());
     let (mut bad, mut done) = (Vec::new(), 0);
     let begin = Instant::now();
-    let mut batches = feed.epoch(0);
+    let mut batches = loader.epoch(0);
     loop {
         let next = match batches.next() {
-            Some(Err(TrainError::Loader(LoaderError::AllBad { .. }))) => None,
+            Some(Err(LoaderError::AllBad { .. })) => None,
             next => next.transpose()?,
         };
         let found = match &next {
@@ -171,16 +171,17 @@ impl Tally {
     }
 
     /// Counts a batch; returns the number of its images.
-    fn add(&mut self, segmenter: &Classifier, images: &Images, batch: FedBatch) -> Result<u64, TrainError> {
-        let FedBatch {
-            images: planes,
+    fn add(&mut self, segmenter: &Classifier, images: &Images, batch: Batch) -> Result<u64, TrainError> {
+        let Batch {
+            pixels,
+            normalize,
             shape,
             masks,
             samples,
             ..
         } = batch;
         let classes = segmenter.facts.classes.len();
-        let input = planes.into_input().tensor(shape, &segmenter.device);
+        let input = tensor(pixels, normalize, shape, &segmenter.device);
         let Logits::Pixels(logits) = segmenter.model.forward(input) else {
             unreachable!("the architecture segments");
         };
@@ -227,7 +228,7 @@ impl Tally {
         self,
         segmenter: &Classifier,
         images: &Images,
-        options: &FeedOptions,
+        options: &InferOptions,
         bad: Vec<Bad>,
         seconds: f64,
     ) -> PixelEvaluation {

@@ -12,11 +12,11 @@ use serde_json::json;
 use stokehold_base::fault::Fault;
 use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::{Dataset, Images, Source};
+use stokehold_train::TrainError;
 use stokehold_train::device::DeviceChoice;
-use stokehold_train::infer::{Classifier, FeedOptions, Flaw, Given, ModelFacts, Outcome, evaluate, top_k};
+use stokehold_train::infer::{Classifier, Flaw, Given, InferOptions, ModelFacts, Outcome, evaluate, top_k};
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::weights::save_safetensors;
-use stokehold_train::{AnyExecutor, TrainError};
 use stokehold_untested::needs;
 
 use crate::oracle;
@@ -49,17 +49,17 @@ fn equals_torchvision(images: Option<&Path>, tolerance: f32) {
         exif: false,
     };
     let classifier = Classifier::open(&folder.path().join("model.pth"), given, DeviceChoice::Cpu).unwrap();
-    let options = FeedOptions {
-        executor: AnyExecutor::Cpu(Executor::PerOp),
+    let options = InferOptions {
+        executor: Executor::PerOp,
         batch_size: 7,
-        ..FeedOptions::default()
+        ..InferOptions::default()
     };
     let source = Arc::new(Dataset::open(&theirs.root, None, 0).unwrap().train);
     let names: Vec<String> = (0..source.len()).map(|sample| source.name(sample)).collect();
     assert_eq!(names, theirs.paths);
 
-    let feed = classifier.feed(Arc::clone(&source) as _, &options).unwrap();
-    let outcomes: Vec<Outcome<Vec<f32>>> = classifier.outcomes(&feed).map(Result::unwrap).collect();
+    let loader = classifier.loader(Arc::clone(&source) as _, &options).unwrap();
+    let outcomes: Vec<Outcome<Vec<f32>>> = classifier.outcomes(&loader).map(Result::unwrap).collect();
     assert_eq!(outcomes.len(), theirs.logits.len());
     let (mut worst, mut classes): (f32, Vec<usize>) = (0.0, Vec::new());
     for (number, (ours, theirs)) in outcomes.iter().zip(&theirs.logits).enumerate() {
@@ -277,12 +277,12 @@ fn images_stay_in_order_around_bad_ones() {
             fs::write(images.join(format!("{number:02}.jpg")), bytes).unwrap();
         }
         let source = Arc::new(Images::unlabelled(&images).unwrap());
-        let options = FeedOptions {
+        let options = InferOptions {
             batch_size: 4,
-            ..FeedOptions::default()
+            ..InferOptions::default()
         };
-        let feed = classifier.feed(source, &options).unwrap();
-        let outcomes: Vec<Outcome<Vec<f32>>> = classifier.outcomes(&feed).map(Result::unwrap).collect();
+        let loader = classifier.loader(source, &options).unwrap();
+        let outcomes: Vec<Outcome<Vec<f32>>> = classifier.outcomes(&loader).map(Result::unwrap).collect();
         let numbers: Vec<u64> = outcomes.iter().map(|outcome| outcome.sample).collect();
         assert_eq!(numbers, (0..23).collect::<Vec<_>>());
         for (number, outcome) in (0..).zip(outcomes) {
@@ -307,7 +307,7 @@ fn other_classes_are_named_and_another_order_is_none() {
         Arc::new(Dataset::open(&root, None, 0).unwrap().train)
     };
     let classifier = open(&saved(folder.path(), &facts(&["b", "a"])), Given::default()).unwrap();
-    let of = |images| evaluate(&classifier, &images, &FeedOptions::default(), 5, &mut |_, _| ());
+    let of = |images| evaluate(&classifier, &images, &InferOptions::default(), 5, &mut |_, _| ());
     let error = of(images(&["a", "c", "d"])).unwrap_err();
     assert!(error.is_input());
     let error = error.to_string();

@@ -8,7 +8,7 @@ use stokehold_pipeline::op::Size;
 use stokehold_storage::Dataset;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::ema::EmaConfig;
-use stokehold_train::infer::{Classifier, FeedOptions, Given, evaluate, evaluate_pixels};
+use stokehold_train::infer::{Classifier, Given, InferOptions, evaluate, evaluate_pixels};
 use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
 use stokehold_train::progress::Scores;
@@ -66,9 +66,9 @@ fn a_segmenter_learns_which_half_is_light_and_its_file_says_what_training_said()
     let images = Arc::new(Dataset::open(dir.path(), None, 0).unwrap().val.unwrap());
     let mut done = Vec::new();
     let mut each = |count: u64, _: Option<&_>| done.push(count);
-    let options = FeedOptions {
+    let options = InferOptions {
         batch_size: 3,
-        ..FeedOptions::default()
+        ..InferOptions::default()
     };
     let evaluation = evaluate_pixels(&model, &images, &options, &mut each).unwrap();
     assert_eq!(

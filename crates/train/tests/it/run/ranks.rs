@@ -343,7 +343,7 @@ fn ranks_that_are_not_of_one_run_are_refused_and_say_what_differs() {
     );
     // What makes whole batches only.
     let auto = TrainConfig {
-        executor: stokehold_train::ExecutorChoice::Auto,
+        executor: None,
         ..config.clone()
     };
     let (results, _) = together(2, &auto, false, None);

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_loader::{BadImagePolicy, Workers};
-use stokehold_pipeline::Pipeline;
 use stokehold_pipeline::op::Size;
+use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::Dataset;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{Event, ExecutorChoice, Observer, RunSummary, TrainConfig, TrainError, fit, resume};
+use stokehold_train::{Event, Observer, RunSummary, TrainConfig, TrainError, fit, resume};
 
 /// Training images of each class; with [`BATCH`] they make three batches, the last one smaller.
 pub const IMAGES: usize = 5;
@@ -128,7 +128,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         freeze_backbone: false,
         pipeline: Pipeline::imagenet_train(32),
         eval_pipeline: Pipeline::imagenet_eval(36, 32),
-        executor: ExecutorChoice::default(),
+        executor: Some(Executor::default()),
         gpu: Default::default(),
         exif: false,
         epochs: EPOCHS,
