@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 /// Trains, alone or with other ranks.
 fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     let again = again::named(&args)?;
-    let args = recipe::follow(args);
+    let args = recipe::follow(args)?;
     let resuming = args.resume;
     let requeue = args.requeue;
     let rules = args.rules.live()?.filter(|_| ranks.is_first());

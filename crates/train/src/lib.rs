@@ -69,6 +69,7 @@ pub mod optim;
 mod pixels;
 mod precision;
 pub mod progress;
+pub mod recipe;
 pub mod run;
 pub mod sampling;
 pub mod schedule;

@@ -51,37 +51,31 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
     if own.cache.is_some() {
         config.cache.clone_from(&own.cache);
     }
+    let (mut continued, own_fields) = (serde_json::to_value(&config)?, serde_json::to_value(&own)?);
     for option in given {
-        match option.as_str() {
+        let field = match option.as_str() {
+            // These set nothing of the run.
             "data" | "cache" | "resume" | "requeue" | "rank_timeout" | "rules" | "on_fire"
-            | "tensorboard" => {}
+            | "tensorboard" => continue,
             "epochs" if own.epochs < config.epochs => {
                 return Err(fewer(&path, own.epochs, config.epochs).into());
             }
-            "epochs" => config.epochs = own.epochs,
-            "device" => config.device = own.device,
-            "workers" => config.workers = own.workers,
-            "no_cache" => config.cache = None,
-            "cache_share" => config.cache_share = own.cache_share,
-            "loader" => config.servers.clone_from(&own.servers),
-            "prefetch" => config.prefetch = own.prefetch,
-            "gpu_decode" | "gpu_memory_budget" => config.gpu = own.gpu,
-            "keep_checkpoints" => config.keep_checkpoints = own.keep_checkpoints,
-            "checkpoint_steps" => config.checkpoint_steps = own.checkpoint_steps,
-            "log_every" => config.log_every = own.log_every,
-            "ceiling_batches" => config.ceiling_batches = own.ceiling_batches,
-            "bad_image_limit" => config.bad_image_limit = own.bad_image_limit,
-            other => {
-                return Err(Usage(format!(
-                    "--{}: {} continues as it began; leave this out, or begin another run without --resume",
-                    other.replace('_', "-"),
-                    path.display()
-                ))
-                .into());
-            }
+            "no_cache" => "cache",
+            "loader" => "servers",
+            "gpu_decode" | "gpu_memory_budget" => "gpu",
+            other => other,
+        };
+        if field != "epochs" && !TrainConfig::FREE.contains(&field) {
+            return Err(Usage(format!(
+                "--{}: {} continues as it began; leave this out, or begin another run without --resume",
+                option.replace('_', "-"),
+                path.display()
+            ))
+            .into());
         }
+        continued[field] = own_fields[field].clone();
     }
-    Ok(config)
+    Ok(serde_json::from_value(continued)?)
 }
 
 fn fewer(path: &Path, asked: u64, has: u64) -> Usage {

@@ -6,6 +6,7 @@ use stokehold_pipeline::op::{
     AutoAugment, Interpolation, Op, RandAugment, RandomErasing, TrivialAugmentWide,
 };
 
+use super::options::one_of;
 use crate::failure::Usage;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -14,21 +15,6 @@ enum PolicyName {
     RandAugment,
     #[value(name = "trivial-augment")]
     TrivialAugmentWide,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum InterpolationName {
-    Bilinear,
-    Bicubic,
-}
-
-impl From<InterpolationName> for Interpolation {
-    fn from(name: InterpolationName) -> Self {
-        match name {
-            InterpolationName::Bilinear => Self::Bilinear,
-            InterpolationName::Bicubic => Self::Bicubic,
-        }
-    }
 }
 
 #[derive(Debug, Clone, ClapArgs)]
@@ -45,8 +31,8 @@ pub struct AugmentOptions {
     #[arg(long, value_name = "PROBABILITY", default_value_t = 0.0)]
     random_erase: f64,
     /// Interpolation of crops and policies, and of resizing in the usual validation.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = InterpolationName::Bilinear)]
-    interpolation: InterpolationName,
+    #[arg(long, value_name = "HOW", default_value = "bilinear", value_parser = one_of::<Interpolation>(&["bilinear", "bicubic"]))]
+    interpolation: Interpolation,
 }
 
 impl AugmentOptions {
@@ -99,7 +85,7 @@ impl AugmentOptions {
     }
 
     fn policy(&self) -> Option<Op> {
-        let interpolation = self.interpolation.into();
+        let interpolation = self.interpolation;
         Some(match self.auto_augment? {
             PolicyName::AutoAugment => Op::AutoAugment(AutoAugment {
                 interpolation,
@@ -118,7 +104,7 @@ impl AugmentOptions {
     }
 
     fn interpolate(&self, pipeline: &mut Pipeline) {
-        let filter = Interpolation::from(self.interpolation).into();
+        let filter = self.interpolation.into();
         for op in &mut pipeline.ops {
             match op {
                 Op::RandomResizedCrop(crop) => crop.interpolation = filter,

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
+use serde::de::DeserializeOwned;
 use stokehold_loader::{Address, BadImagePolicy};
 use stokehold_pipeline::op::Size;
 use stokehold_pipeline::{Executor, Pipeline, SampleType};
@@ -21,7 +23,6 @@ use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{ClassWeights, Precision, TrainConfig, TrainerChoice, executor_or_auto};
 
 use super::augment::AugmentOptions;
-use super::recipe::Recipe;
 use super::rules::RulesOptions;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -29,6 +30,15 @@ use crate::loader::{CacheArgs, WorkerArgs};
 use crate::local::Local;
 use crate::progress;
 use crate::trainer::TrainerArgs;
+
+/// Parses the names of a library's type, as its files have them.
+pub(super) fn one_of<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names)
+        .map(|name| serde_json::from_value(name.into()).expect("a name of the type"))
+}
 
 /// `None` for `auto`. Under another name, so that clap does not take the option for one without a default.
 type OrAuto = Option<Executor>;
@@ -51,10 +61,10 @@ pub struct Args {
     #[arg(long, requires = "resume")]
     pub requeue: bool,
 
-    /// Set the options of a published recipe, and say which: torchvision's new one, of its ResNet-50 V2. Options of the command
-    /// line replace the recipe's. See docs/reference/recipes.md.
-    #[arg(long, value_enum, value_name = "NAME")]
-    pub recipe: Option<Recipe>,
+    /// Set the options of a recipe, and say which: torchvision (its new one, of its ResNet-50 V2), or a .toml file of your own.
+    /// Options of the command line replace the recipe's. See docs/reference/recipes.md.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub recipe: Option<String>,
 
     #[command(flatten)]
     data_options: DataOptions,
@@ -195,23 +205,6 @@ enum OptimizerName {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum UndecayedName {
-    None,
-    Norm,
-    NormAndBias,
-}
-
-impl From<UndecayedName> for Undecayed {
-    fn from(name: UndecayedName) -> Self {
-        match name {
-            UndecayedName::None => Self::None,
-            UndecayedName::Norm => Self::Norm,
-            UndecayedName::NormAndBias => Self::NormAndBias,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScheduleName {
     Constant,
     Step,
@@ -250,8 +243,8 @@ struct OptimizerOptions {
     weight_decay: Option<f64>,
     /// Parameters without weight decay: normalisation's (torchvision's --norm-weight-decay 0), or biases too
     /// (timm's default).
-    #[arg(long, value_enum, value_name = "PARAMETERS", default_value_t = UndecayedName::None)]
-    no_decay_on: UndecayedName,
+    #[arg(long, value_name = "PARAMETERS", default_value = "none", value_parser = one_of::<Undecayed>(&["none", "norm", "norm-and-bias"]))]
+    no_decay_on: Undecayed,
     /// Schedule of the learning rate.
     #[arg(long, value_enum, default_value_t = ScheduleName::Constant)]
     schedule: ScheduleName,
@@ -431,7 +424,7 @@ impl Args {
             seed: optimizer.seed,
             class_weights: optimizer.class_weights.clone().unwrap_or_default(),
             optimizer: optimizer.optimizer()?,
-            undecayed: optimizer.no_decay_on.into(),
+            undecayed: optimizer.no_decay_on,
             lr: optimizer.lr(),
             schedule: optimizer.schedule()?,
             mix: Mix {
