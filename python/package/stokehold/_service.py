@@ -209,8 +209,16 @@ def is_of_a_handler(error: BaseException) -> bool:
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
         handler = getattr(handler, "func", handler)
-        if getattr(getattr(handler, "__func__", handler), "__code__", None) in codes:
+        handler = getattr(handler, "__func__", handler)
+        if getattr(handler, "__code__", None) in codes or getattr(getattr(type(handler), "__call__", None), "__code__", None) in codes:
             return True
+    return False
+
+
+def let_through(error: BaseException) -> bool:
+    """Raises an exception of a handler of signals again, which belongs to the program. False for every other one."""
+    if is_of_a_handler(error):
+        raise error
     return False
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numbers
 import operator
 import os
+import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 from stokehold.errors import OptionError
 
@@ -156,3 +157,21 @@ def flags(**given: Any) -> None:
         # NumPy's own are called bool_ before version 2.
         if type(flag).__name__ not in ("bool", "bool_"):
             raise TypeError(f"{name}={flag!r}: must be True or False")
+
+
+def normalization_of(torch: Any, mean: Any, std: Any, channels: int) -> Optional[tuple[list[float], list[float]]]:
+    """Mean and standard deviation of three channels; of grey, one number three times. None if torchvision would refuse them."""
+    made = []
+    for given in (mean, std):
+        if type(given) is torch.Tensor and given.is_cpu and given.dim() == 1 and not given.requires_grad:
+            # timm's transforms have tensors.
+            given = given.tolist() if given.dtype in (torch.float32, torch.float64) else given
+        if type(given) not in (list, tuple) or len(given) != channels or not all(type(number) in (int, float) for number in given):
+            return None
+        made.append(given)
+    try:
+        mean, std = (3 // channels * list(map(float, given)) for given in made)
+        fine = all(struct.unpack("3f", struct.pack("3f", *std))) and struct.pack("3f", *mean)
+    except (struct.error, OverflowError):
+        return None
+    return (mean, std) if fine else None

@@ -34,8 +34,9 @@ from typing import Any, Callable, Optional
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
 from stokehold import _cache
-from stokehold._service import PIXELS_MOST, Service, memory_of, test_pattern
+from stokehold._service import PIXELS_MOST, Service, let_through, memory_of, test_pattern
 from stokehold._stokehold import Jpeg
+from stokehold._values import normalization_of
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
 
@@ -212,12 +213,11 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
     began = time.thread_time() if compared else 0.0
     try:
         made = make(ops, _LARGER_FIRST)
-    except TypeError as error:
+    except (TypeError, ValueError, MemoryError) as error:
+        let_through(error)
         _state.leave(str(error))
-        return None
-    except (ValueError, MemoryError) as error:
-        _state.leave(str(error))
-        _state.damaged = (source, str(error), None)
+        if not isinstance(error, TypeError):
+            _state.damaged = (source, str(error), None)
         return None
     _state.made += 1
     if not compared:
@@ -263,7 +263,8 @@ def _give_up(image: Any, source: Jpeg, ops: tuple[float, ...]) -> None:
         return
     try:
         pixels = _by_pillow(source, ops).im
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return
     with _lock:
         if type(image) is _Opened or type(image) is _Remembered and "_recorded" in image.__dict__:
@@ -423,12 +424,14 @@ def _read(image: Any) -> bool:
                 raise ValueError("Pillow reads another header")
             _cache.offer(key, file, source)
     except (ValueError, TypeError, MemoryError) as error:
+        let_through(error)
         _state.leave(str(error))
         if place is not None:
             file.seek(place)
         return False
-    image.tile, image.readonly = [], 0
+    # The source is first: an exception of a handler may come between.
     own["_source"] = source
+    image.tile, image.readonly = [], 0
     if image._exclusive_fp and image._close_exclusive_fp_after_loading:
         file.close()
     image.fp = None
@@ -476,8 +479,8 @@ class _Remembering:
             x0, y0, x1, y1 = box
             fine = isinstance(box, (tuple, list)) and x1 >= x0 and y1 >= y0
             x0, y0, x1, y1 = map(int, map(round, box))
-        except Exception:
-            fine = False
+        except Exception as error:
+            fine = let_through(error)
         width, height = (x1 - x0, y1 - y0) if fine else (0, 0)
         begun = None
         if width > 0 and height > 0 and width * height <= PIXELS_MOST and max(-x0, -y0, x1, y1) <= 1 << 24:
@@ -504,8 +507,8 @@ class _Remembering:
                 # Pillow's edges are 32-bit floats.
                 a = struct.unpack("4f", struct.pack("4f", *area))
                 fine = a[0] < a[2] <= wide and a[1] < a[3] <= high
-        except Exception:
-            fine = False
+        except Exception as error:
+            fine = let_through(error)
         if fine and (width, height) == self._size and type(area) is tuple and area == (0, 0, wide, high):
             return self.copy()
         if fine and reducing_gap is not None and kind != 0 and _state.reductions:
@@ -526,8 +529,8 @@ class _Remembering:
                 (box is None or type(box) is tuple) and all(type(number) is int for number in (across, down, left, upper, right, lower))
                 and across > 0 and down > 0 and 1 < across * down <= 1 << 16 and 0 <= left < right <= wide and 0 <= upper < lower <= high
             )  # fmt: skip
-        except Exception:
-            fine = False
+        except Exception as error:
+            fine = let_through(error)
         begun = _begin(self) if fine and _state.reductions else None
         if begun is None:
             return _Plain.reduce(self, factor, box)
@@ -554,8 +557,8 @@ class _Remembering:
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
                 and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= PIXELS_MOST
             )  # fmt: skip
-        except Exception:
-            fine = False
+        except Exception as error:
+            fine = let_through(error)
         if fine:
             begun = _begin(self)
         if begun is None:
@@ -758,7 +761,8 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
         return None
     try:
         color: Any = Image.new(image.mode, (1, 1), fill).getpixel((0, 0))
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None
     # Not before the colour: this reads the file.
     begun = _begin(image)
@@ -793,8 +797,8 @@ def _watch_borders() -> None:
                 across, down = (round((size[axis] - resized.size[axis]) * max(0, min(centering[axis], 1))) for axis in range(2))
                 x, y = (across, 0) if resized.size[0] != size[0] else (0, down)
                 made = _placed(resized, x, y, size[0], size[1], color)
-            except Exception:
-                pass
+            except Exception as error:
+                let_through(error)
         return pad(image, size, method, color, centering) if made is None else made
 
     _state.replace(ImageOps, "expand", expanded)
@@ -863,6 +867,7 @@ def _watch_torchvision() -> None:
         # It is being imported.
         return
     except Exception as error:
+        let_through(error)
         _state.torchvision = True
         _warn(f"stokehold.pillow leaves torchvision's tensors to torchvision: {error}")
         return
@@ -885,7 +890,7 @@ def _watch_torchvision() -> None:
         if functional.to_tensor is not tensor_of or functional.normalize is not normalize or ToTensor.__call__ is not converted:
             # The script has its own.
             return None
-        normalization = _normalization(_listed(torch, second.mean), _listed(torch, second.std), len(image.mode))
+        normalization = normalization_of(torch, second.mean, second.std, len(image.mode))
         return None if normalization is None else floats_of(image, normalization)
 
     _state.replace(functional, "to_tensor", tensor_of)
@@ -1015,29 +1020,9 @@ def _composed(compose: Any, to_tensor: Any, fused: Any) -> Any:
     return composed
 
 
-def _listed(torch: Any, numbers: Any) -> Any:
-    """The numbers of a tensor, as timm's transforms have them."""
-    if type(numbers) is not torch.Tensor or not numbers.is_cpu or numbers.dim() != 1 or numbers.requires_grad:
-        return numbers
-    return numbers.tolist() if numbers.dtype in (torch.float32, torch.float64) else numbers
-
-
 def _is_timms(transform: Any) -> bool:
     kind = type(transform)
     return kind.__name__ == "MaybeToTensor" and kind.__module__ == "timm.data.transforms"
-
-
-def _normalization(mean: Any, std: Any, channels: int) -> Optional[tuple[list[float], list[float]]]:
-    """Mean and standard deviation of three channels; of grey, one number three times. None if torchvision would refuse them."""
-    for numbers in (mean, std):
-        if type(numbers) not in (list, tuple) or len(numbers) != channels or not all(type(number) in (int, float) for number in numbers):
-            return None
-    try:
-        mean, std = (3 // channels * list(map(float, numbers)) for numbers in (mean, std))
-        fine = all(struct.unpack("3f", struct.pack("3f", *std))) and struct.pack("3f", *mean)
-    except (struct.error, OverflowError):
-        return None
-    return (mean, std) if fine else None
 
 
 # Installation.
@@ -1078,6 +1063,7 @@ def install(every: Optional[int] = None, folder: Optional[str] = None, quiet: bo
         try:
             differs = _differences()
         except Exception as error:
+            let_through(error)
             differs = f"{type(error).__name__}: {error}"
         if differs:
             return _not_installed(differs)
@@ -1201,17 +1187,17 @@ def _make_all() -> None:
         try:
             images = list(_pending.values())
             break
-        except RuntimeError:
+        except RuntimeError as error:
             # Another thread remembers one.
-            continue
+            let_through(error)
     else:
         return
     for image in images:
         try:
             getattr(image, _PIXELS)
-        except Exception:
+        except Exception as error:
             # A damaged file: the user of the image gets the exception.
-            pass
+            let_through(error)
 
 
 install()
