@@ -844,7 +844,7 @@ def test_a_difference_is_found_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> N
     real = ours._made
 
     def made(source: Any, ops: Any, make: Any, *rest: Any) -> Any:
-        return real(source, ops, (lambda ops, order: make((ops[0], ops[1] + 1, *ops[2:]), order)), *rest)
+        return real(source, ops, (lambda source, ops, order: make(source, (ops[0], ops[1] + 1, *ops[2:]), order)), *rest)
 
     monkeypatch.setattr(ours, "_made", made)
     with pytest.warns(RuntimeWarning, match="differs from Pillow's"):
@@ -1237,7 +1237,7 @@ def test_tensors_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
         function(rgb())
         assert (ours.counts()["compared"], ours.counts()["different"]) == (before + 1, 0)
     real = ours._made
-    monkeypatch.setattr(ours, "_made", lambda source, ops, make, *rest: real(source, ops, lambda ops, order: make(ops, order) + 1, *rest))
+    monkeypatch.setattr(ours, "_made", lambda source, ops, make, *rest: real(source, ops, lambda *given: make(*given) + 1, *rest))
     with pytest.warns(RuntimeWarning, match="differs from Pillow's"):
         made = compose(rgb())
     monkeypatch.undo()

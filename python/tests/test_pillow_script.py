@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import photo
+from conftest import in_fork, photo, wait_for
 
 pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
 
@@ -67,6 +70,10 @@ class Rings:
     __iter__ = __getitem__ = __len__ = __getattr__ = ring  # type: ignore[assignment]
 
 
+class RingingNumber(int):
+    __float__ = ring
+
+
 class RingingFile(io.BytesIO):
     rings = False
 
@@ -84,7 +91,7 @@ def read_while_it_rings() -> None:
 def make_while_it_rings(method: str) -> None:
     image = rgb()
     source, ops = image._recorded
-    image._recorded = types.SimpleNamespace(data=source.data, draft=source.draft, dense=ring, kept=ring), ops
+    image._recorded = source, (RingingNumber(1), *ops)
     getattr(image, method)()
 
 
@@ -152,3 +159,108 @@ def test_an_exception_of_a_handler_reaches_the_script(handler: Any, moment: str,
     assert ours.counts()["left"] == left and not ours._state.refused
     # Nothing remains of it.
     assert ours.install(0) and rgb().crop((2, 3, 9, 9)).size == (7, 6)
+
+
+# Threads and forks.
+
+
+class SlowFile(io.BytesIO):
+    """A file whose reader has to wait, in the thread that is called `reader`."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.is_read, self.may_continue = threading.Event(), threading.Event()
+
+    def read(self, size: Any = -1) -> bytes:
+        if threading.current_thread().name == "reader":
+            self.is_read.set()
+            assert self.may_continue.wait(60)
+        return super().read(size)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("work", ["convert", "load"])
+def test_a_fork_while_a_thread_reads_an_image_has_the_image(work: str) -> None:
+    file = SlowFile(PHOTO)
+    image = Image.open(file)
+    expected, pixels = rgb().tobytes(), []
+    reader = threading.Thread(target=lambda: pixels.append(image.convert("RGB").tobytes()), name="reader")
+    reader.start()
+    assert file.is_read.wait(60)
+
+    def child() -> None:
+        signal.alarm(10)
+        if work == "load":
+            image.load()
+        assert image.convert("RGB").tobytes() == expected
+        assert ours.counts()["made"] == 1 and not ours._reading
+
+    try:
+        assert in_fork(child) == 0
+    finally:
+        file.may_continue.set()
+        reader.join(60)
+    assert pixels == [expected] and not ours._reading
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo") or not hasattr(os, "fork"), reason="this system has no fork or no pipes with names")
+@pytest.mark.parametrize("way", ["path", "file"])
+def test_a_fork_while_a_thread_waits_for_a_disk_opens_the_file_again(way: str, tmp_path: Path) -> None:
+    """The thread has the lock of Python's file object, too."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(PHOTO)
+    image = Image.open(str(path)) if way == "path" else Image.open(path.open("rb"))
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    disk = os.open(tmp_path / "pipe", os.O_RDONLY)
+    # What is read from here on comes from a pipe that is empty.
+    kept = os.dup(image.fp.fileno())
+    os.dup2(disk, image.fp.fileno())
+    begun: list[Any] = []
+    reader = threading.Thread(target=lambda: (begun.append(1), image.fp.read1(), begun.append(2)), daemon=True)
+    ours._reading[id(image)] = image, threading.RLock()
+    reader.start()
+    wait_for(lambda: bool(begun) and is_asleep(reader), "a read of the pipe")
+
+    def child() -> None:
+        signal.alarm(10)
+        assert image.convert("RGB").tobytes() == rgb().tobytes()
+
+    try:
+        assert in_fork(child) == 0 and begun == [1]
+    finally:
+        os.write(writer, b"end")
+        reader.join(60)
+        ours._reading.clear()
+        for number in (kept, writer, disk):
+            os.close(number)
+
+
+def is_asleep(thread: threading.Thread) -> bool:
+    stat = Path(f"/proc/self/task/{thread.native_id}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_while_a_thread_decodes_an_image_has_the_image() -> None:
+    data = photo(width=3000, height=2000)
+    expected = Image.open(io.BytesIO(data)).crop((5, 5, 9, 9)).tobytes()
+    # From now on the first look at an image keeps all of its pixels, and has its lock for as long as they are decoded.
+    small = opened()
+    assert len({small.crop((0, 0, n, 9)).tobytes() for n in range(1, 65)}) == 64
+    forks = 0
+    for _ in range(3):
+        image = Image.open(io.BytesIO(data))
+        decoder = threading.Thread(target=image.tobytes)
+        decoder.start()
+        wait_for(lambda: bool(ours._decoding), "a thread that decodes")
+
+        def child(image: Any = image) -> None:
+            signal.alarm(10)
+            assert image.crop((5, 5, 9, 9)).tobytes() == expected
+            assert image.convert("L").tobytes()
+
+        forks += bool(ours._decoding)
+        assert in_fork(child) == 0
+        decoder.join(60)
+    assert forks and not ours._decoding

@@ -22,6 +22,7 @@ With `STOKEHOLD_IMAGE_CACHE=DIR[:SIZE]`, files that this or another process has 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import sys
@@ -34,18 +35,12 @@ from typing import Any, Callable, Optional
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
 
 from stokehold import _cache
+from stokehold import _operations as op
 from stokehold._service import PIXELS_MOST, Service, let_through, memory_of, test_pattern
 from stokehold._stokehold import Jpeg
 from stokehold._values import normalization_of
 
 __all__ = ["counts", "install", "is_installed", "uninstall"]
-
-#: What is remembered, as the compiled half reads it: the kind, its parameters, and the size of the image that it makes.
-_CROP, _RESIZE, _TRANSPOSE, _STEP, _AFFINE, _REDUCE, _CONVERT = 1, 2, 3, 4, 5, 6, 7
-#: Their parameters.
-_PARAMETERS = {_CROP: 5, _RESIZE: 5, _TRANSPOSE: 1, _STEP: 2, _AFFINE: 10, _REDUCE: 6, _CONVERT: 1}
-#: Changes of colours.
-_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS, _HUE, _POSTERIZE, _SOLARIZE, _EQUALIZE, _AUTOCONTRAST, _INVERT, _GRAY = range(11)
 
 _Plain = Image.Image
 _PlainFile = JpegImagePlugin.JpegImageFile
@@ -105,6 +100,13 @@ class _Images(Service):
     def begin_process(self) -> None:
         global _lock
         _lock = threading.RLock()
+        for image, _ in _reading.values():
+            _reopen(image)
+        for source in _decoding.values():
+            with contextlib.suppress(ValueError):
+                _instead[id(source)] = source, Jpeg(source.data, *source.draft)
+        _reading.clear()
+        _decoding.clear()
         super().begin_process()
         _cache.begin_process()
 
@@ -112,6 +114,12 @@ class _Images(Service):
 _state = _Images()
 #: Images that are remembered and have no pixels yet, by their ids: Pillow's images cannot be hashed.
 _pending: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+#: Images whose files threads are reading, by their ids, each with the lock for which other threads wait.
+_reading: dict[int, tuple[Any, Any]] = {}
+#: What threads are decoding. It has a native lock that another thread of the parent keeps for ever in a forked process, which
+#: decodes a second source instead. By the ids of the first ones.
+_decoding: dict[object, Jpeg] = {}
+_instead: dict[int, tuple[Jpeg, Jpeg]] = {}
 
 
 def counts() -> dict[str, Any]:
@@ -125,23 +133,6 @@ def counts() -> dict[str, Any]:
 
 
 # Pixels.
-
-
-def _step(image: Any, code: int, value: float) -> Any:
-    """A change of colours, as Pillow makes it."""
-    if code <= _SHARPNESS:
-        kind = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color, ImageEnhance.Sharpness)[code]
-        return kind(image).enhance(value)
-    if code == _POSTERIZE:
-        return ImageOps.posterize(image, int(value))
-    if code == _SOLARIZE:
-        return ImageOps.solarize(image, value)  # type: ignore[arg-type]
-    function: Any = {_EQUALIZE: ImageOps.equalize, _AUTOCONTRAST: ImageOps.autocontrast, _INVERT: ImageOps.invert}.get(code)
-    if function is not None:
-        return function(image)
-    from torchvision.transforms import _functional_pil
-
-    return _functional_pil.adjust_hue(image, value) if code == _HUE else _functional_pil.to_grayscale(image, 3)
 
 
 def _plain_file(source: Jpeg) -> Any:
@@ -163,47 +154,11 @@ def _by_pillow(source: Jpeg, ops: tuple[float, ...]) -> Any:
         if known and damaged is not None:
             # Several crops of an image are the rule.
             _state.damaged = (*damaged[:2], image)
-    return image.copy() if known and not ops else _after(image, ops)
-
-
-def _after(image: Any, ops: tuple[float, ...]) -> Any:
-    """What Pillow makes of its image by these operations."""
-    at = 0
-    while at < len(ops):
-        kind = int(ops[at])
-        end = at + 1 + _PARAMETERS[kind]
-        image = _performed(image, kind, ops[at + 1 : end], (int(ops[end]), int(ops[end + 1])))
-        at = end + 2
-    return image
-
-
-def _performed(image: Any, kind: int, parameters: tuple[float, ...], size: tuple[int, int]) -> Any:
-    """An operation, as Pillow performs it."""
-    first = int(parameters[0])
-    if kind == _CROP:
-        x, y, *fill = (int(number) for number in parameters)
-        if not any(fill):
-            return image.crop((x, y, x + size[0], y + size[1]))
-        bordered = Image.new(image.mode, size, fill[0] if image.mode == "L" else tuple(fill))
-        bordered.paste(image, (-x, -y))
-        return bordered
-    if kind == _RESIZE:
-        return image.resize(size, first, parameters[1:])
-    if kind == _REDUCE:
-        across, down, *box = (int(number) for number in parameters)
-        return image.reduce((across, down), tuple(box))
-    if kind == _TRANSPOSE:
-        return image.transpose(first)
-    if kind == _CONVERT:
-        return image.convert("L" if first == 1 else "RGB")
-    if kind == _STEP:
-        return _step(image, first, parameters[1])
-    fill = [int(level) for level in parameters[7:]]
-    return image.transform(size, 0, parameters[1:7], first, fillcolor=tuple(fill))
+    return image.copy() if known and not ops else op.after(image, ops)
 
 
 def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pillow: Callable[[Any], Any], same: Callable[[Any, Any], bool]) -> Any:
-    """`make` of the operations; None where Pillow has to do it. Now and then the result is compared with what `by_pillow` makes of
+    """`make` of the source and the operations; None where Pillow has to do it. Now and then the result is compared with what `by_pillow` makes of
     Pillow's image, and that is the result where it differs."""
     damaged = _state.damaged
     if damaged is not None and damaged[0] is source:
@@ -211,14 +166,18 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
         return None
     compared = _state.is_due()
     began = time.thread_time() if compared else 0.0
+    work = object()
+    _decoding[work] = source
     try:
-        made = make(ops, _LARGER_FIRST)
+        made = make(_instead.get(id(source), (source,))[-1], ops, _LARGER_FIRST)
     except (TypeError, ValueError, MemoryError) as error:
         let_through(error)
         _state.leave(str(error))
         if not isinstance(error, TypeError):
             _state.damaged = (source, str(error), None)
         return None
+    finally:
+        _decoding.pop(work, None)
     _state.made += 1
     if not compared:
         return made
@@ -236,7 +195,7 @@ def _made(source: Jpeg, ops: tuple[float, ...], make: Callable[..., Any], by_pil
 
 def _dense(source: Jpeg, ops: tuple[float, ...]) -> Optional[bytes]:
     """The pixels, three bytes each, or one where they are grey."""
-    made: Optional[bytes] = _made(source, ops, source.dense, lambda image: image.tobytes(), lambda a, b: bool(a == b))
+    made: Optional[bytes] = _made(source, ops, Jpeg.dense, lambda image: image.tobytes(), lambda a, b: bool(a == b))
     return made
 
 
@@ -246,7 +205,7 @@ def _core(source: Jpeg, ops: tuple[float, ...], size: tuple[int, int], mode: str
     def same(made: bytearray, expected: Any) -> bool:
         return bool(Image.frombytes(mode, size, bytes(made), "raw", "RGBX" if mode == "RGB" else "L").tobytes() == expected.tobytes())
 
-    made = _made(source, ops, source.kept, lambda image: image, same)
+    made = _made(source, ops, Jpeg.kept, lambda image: image, same)
     if made is None:
         made = _by_pillow(source, ops)
     if not isinstance(made, bytearray):
@@ -329,11 +288,13 @@ def _begin(image: Any, rgb: Optional[bool] = None) -> Any:
     source = own.get("_source")
     if source is None:
         # A lock of its own: threads wait for their files side by side.
-        with own.setdefault("_reading", threading.RLock()):
-            source = own.get("_source")
-            if source is None and ("_tried" in own or not _read(image)):
-                return None
-            source = own.get("_source")
+        with _reading.setdefault(id(image), (image, threading.RLock()))[1]:
+            try:
+                if "_source" not in own and "_tried" not in own:
+                    _read(image)
+                source = own.get("_source")
+            finally:
+                _reading.pop(id(image), None)
     if source is None or image.mode == "CMYK" and rgb is not True:
         return None
     return source, ()
@@ -365,7 +326,7 @@ def _become_plain(image: Any) -> None:
     with _lock:
         if type(image) is _Opened:
             _read_tables(image)
-            for name in ("_source", "_tried", "_reading", "_bytes", "_key"):
+            for name in ("_source", "_tried", "_bytes", "_key"):
                 image.__dict__.pop(name, None)
             _set_class(image, _PlainFile)
 
@@ -390,7 +351,17 @@ def _load_opened(image: Any) -> None:
             _become_plain(image)
 
 
-def _read(image: Any) -> bool:
+def _reopen(image: Any) -> None:
+    """Opens the file of an image again in a forked process. The thread that was reading it is not there, and may have had the lock of
+    Python's file object."""
+    file = image.fp
+    image.__dict__.pop("_tried", None)
+    if type(file) is io.BufferedReader and type(file.name) is str:
+        with contextlib.suppress(OSError):
+            image.fp, image._exclusive_fp = open(file.name, "rb"), True
+
+
+def _read(image: Any) -> None:
     """Reads the file where Pillow would decode it, if it is one that is understood, and closes it as Pillow does."""
     own = image.__dict__
     own["_tried"] = True
@@ -398,13 +369,13 @@ def _read(image: Any) -> bool:
     if config == (8, 0):
         # At this scale Pillow may make other pixels of a damaged file.
         _state.leave("draft at an eighth of the size")
-        return False
+        return
     if (
         len(tile) != 1 or tile[0][0] != "jpeg" or tile[0][2] != 0 or tile[0][1] != (0, 0, *image._size)
         or config and not (_state.drafts and config in ((1, 0), (2, 0), (4, 0))) or image.fp is None or own.get(_PIXELS) is not None
         or tile[0][3] not in (("RGB", ""), ("L", ""), ("CMYK;I", ""))
     ):  # fmt: skip
-        return False
+        return
     file = image.fp
     place = None
     try:
@@ -428,14 +399,13 @@ def _read(image: Any) -> bool:
         _state.leave(str(error))
         if place is not None:
             file.seek(place)
-        return False
+        return
     # The source is first: an exception of a handler may come between.
     own["_source"] = source
     image.tile, image.readonly = [], 0
     if image._exclusive_fp and image._close_exclusive_fp_after_loading:
         file.close()
     image.fp = None
-    return True
 
 
 def _read_tables(image: Any) -> None:
@@ -489,7 +459,7 @@ class _Remembering:
             return _Plain.crop(self, box)
         Image._decompression_bomb_check((width, height))
         source, ops = begun
-        return _remember(source, (*ops, _CROP, x0, y0, 0, 0, 0, width, height), (width, height), self.info, self.mode)
+        return _remember(source, (*ops, op.CROP, x0, y0, 0, 0, 0, width, height), (width, height), self.info, self.mode)
 
     def resize(self: Any, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Any:
         wide, high = self._size
@@ -518,7 +488,7 @@ class _Remembering:
         if begun is None:
             return _Plain.resize(self, size, resample, box, reducing_gap)
         source, ops = begun
-        return _remember(source, (*ops, _RESIZE, int(kind), *map(float, area), width, height), (width, height), self.info, self.mode)
+        return _remember(source, (*ops, op.RESIZE, int(kind), *map(float, area), width, height), (width, height), self.info, self.mode)
 
     def reduce(self: Any, factor: Any, box: Any = None) -> Any:
         wide, high = self._size
@@ -536,7 +506,7 @@ class _Remembering:
             return _Plain.reduce(self, factor, box)
         size = -((left - right) // across), -((upper - lower) // down)
         source, ops = begun
-        return _remember(source, (*ops, _REDUCE, across, down, left, upper, right, lower, *size), size, self.info, self.mode)
+        return _remember(source, (*ops, op.REDUCE, across, down, left, upper, right, lower, *size), size, self.info, self.mode)
 
     def transpose(self: Any, method: Any) -> Any:
         begun = _begin(self) if isinstance(method, int) and method in range(7) else None
@@ -544,7 +514,7 @@ class _Remembering:
             return _Plain.transpose(self, method)
         size = self._size if method in (0, 1, 3) else self._size[::-1]
         source, ops = begun
-        return _remember(source, (*ops, _TRANSPOSE, int(method), *size), size, self.info, self.mode)
+        return _remember(source, (*ops, op.TRANSPOSE, int(method), *size), size, self.info, self.mode)
 
     def transform(self: Any, size: Any, method: Any, data: Any = None, resample: Any = 0, fill: Any = 1, fillcolor: Any = None) -> Any:
         begun = None
@@ -564,7 +534,7 @@ class _Remembering:
         if begun is None:
             return _Plain.transform(self, size, method, data, resample, fill, fillcolor)
         source, ops = begun
-        return _remember(source, (*ops, _AFFINE, int(resample), *data, *color, width, height), (width, height), self.info, self.mode)
+        return _remember(source, (*ops, op.AFFINE, int(resample), *data, *color, width, height), (width, height), self.info, self.mode)
 
     def convert(self: Any, mode: Any = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Any:
         if matrix is None and not args and not kwargs and (mode is None or mode == "RGB" or mode == "L"):
@@ -576,7 +546,7 @@ class _Remembering:
                 if mode is None or mode == now:
                     return _remember(source, ops, self._size, self.info, now)
                 if _state.conversions and "transparency" not in self.info:
-                    return _remember(source, (*ops, _CONVERT, 1 if mode == "L" else 3, *self._size), self._size, self.info, mode)
+                    return _remember(source, (*ops, op.CONVERT, 1 if mode == "L" else 3, *self._size), self._size, self.info, mode)
         return _Plain.convert(self, mode, matrix, *args, **kwargs)
 
     def tobytes(self: Any, encoder_name: str = "raw", *args: Any) -> Any:
@@ -728,25 +698,25 @@ def _stepped(image: Any, code: int, value: float = 0.0) -> Any:
         return None
     source, ops = begun
     # Pillow begins these with an image of its own, which knows nothing of the file.
-    info = {} if code in (_BRIGHTNESS, _CONTRAST, _HUE, _GRAY) else image.info
-    return _remember(source, (*ops, _STEP, code, value, *image._size), image._size, info, image.mode)
+    info = {} if code in (op.BRIGHTNESS, op.CONTRAST, op.HUE, op.GRAY) else image.info
+    return _remember(source, (*ops, op.STEP, code, value, *image._size), image._size, info, image.mode)
 
 
 def _watch_colors() -> None:
     """Has changes of colours be remembered."""
     for code, kind in enumerate((ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color, ImageEnhance.Sharpness)):
         _watch_enhancer(kind, code)
-    for code, name in ((_EQUALIZE, "equalize"), (_AUTOCONTRAST, "autocontrast"), (_INVERT, "invert")):
+    for code, name in ((op.EQUALIZE, "equalize"), (op.AUTOCONTRAST, "autocontrast"), (op.INVERT, "invert")):
         _watch_operation(name, code)
 
     posterize, solarize = ImageOps.posterize, ImageOps.solarize
 
     def posterized(image: Any, bits: Any) -> Any:
-        made = _stepped(image, _POSTERIZE, bits) if type(bits) is int and 1 <= bits <= 8 else None
+        made = _stepped(image, op.POSTERIZE, bits) if type(bits) is int and 1 <= bits <= 8 else None
         return posterize(image, bits) if made is None else made
 
     def solarized(image: Any, threshold: Any = 128) -> Any:
-        made = _stepped(image, _SOLARIZE, threshold) if type(threshold) in (int, float) and abs(threshold) <= 1e6 else None
+        made = _stepped(image, op.SOLARIZE, threshold) if type(threshold) in (int, float) and abs(threshold) <= 1e6 else None
         return solarize(image, threshold) if made is None else made
 
     _state.replace(ImageOps, "posterize", posterized)
@@ -770,7 +740,7 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
         return None
     source, ops = begun
     levels = color if image.mode == "RGB" else (color, 0, 0)
-    return _remember(source, (*ops, _CROP, -x, -y, *levels, width, height), (width, height), {}, image.mode)
+    return _remember(source, (*ops, op.CROP, -x, -y, *levels, width, height), (width, height), {}, image.mode)
 
 
 def _watch_borders() -> None:
@@ -905,19 +875,19 @@ def _watch_hues(probed: Any, functional_pil: Any, adjust_hue: Any, to_grayscale:
     """Remembers the changes of colours that torchvision makes of several of Pillow's operations."""
 
     def hued(img: Any, hue_factor: Any) -> Any:
-        made = _stepped(img, _HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
+        made = _stepped(img, op.HUE, hue_factor) if type(hue_factor) is float and -0.5 <= hue_factor <= 0.5 else None
         return adjust_hue(img, hue_factor) if made is None else made
 
     def grey(img: Any, num_output_channels: Any) -> Any:
-        made = _stepped(img, _GRAY) if num_output_channels == 3 else None
+        made = _stepped(img, op.GRAY) if num_output_channels == 3 else None
         return to_grayscale(img, num_output_channels) if made is None else made
 
     source, probe = probed
 
     def differs(code: int, value: float) -> bool:
-        return bool(source.dense((_STEP, code, value, *probe.size), _LARGER_FIRST) != _step(probe, code, value).tobytes())
+        return bool(source.dense((op.STEP, code, value, *probe.size), _LARGER_FIRST) != op.step(probe, code, value).tobytes())
 
-    if differs(_HUE, 0.3) or differs(_GRAY, 0):
+    if differs(op.HUE, 0.3) or differs(op.GRAY, 0):
         _warn("stokehold.pillow leaves changes of colours to Pillow, because torchvision's differ")
         _state.colors = False
     _state.replace(functional_pil, "adjust_hue", hued)
@@ -938,7 +908,7 @@ def _has_our_floats(probed: Any, torch: Any, to_tensor: Any, normalize: Any) -> 
         if not torch.equal(floats, expected if normalization is None else normalize(expected, mean, std)):
             return False
     levels = floats[:1]
-    source.floats_to((_CONVERT, 1, width, height), _LARGER_FIRST, *memory_of(levels), (mean, std))
+    source.floats_to((op.CONVERT, 1, width, height), _LARGER_FIRST, *memory_of(levels), (mean, std))
     return bool(torch.equal(levels, normalize(to_tensor(probe.convert("L")), mean[:1], std[:1])))
 
 
@@ -960,7 +930,7 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
         width, height = image._size
         channels = len(image.mode)
 
-        def make(ops: Any, larger_first: bool) -> Any:
+        def make(source: Jpeg, ops: Any, larger_first: bool) -> Any:
             if channels == 1:
                 # torchvision's strides.
                 out = torch.empty((height, width, 1), dtype=torch.float32, device="cpu").permute((2, 0, 1))
@@ -984,7 +954,7 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
         source, ops = begun
         width, height = pic._size
 
-        def make(ops: Any, larger_first: bool) -> Any:
+        def make(source: Jpeg, ops: Any, larger_first: bool) -> Any:
             out = torch.empty((height, width, len(pic.mode)), dtype=torch.uint8)
             if type(out) is not torch.Tensor or not out.is_cpu:
                 raise TypeError("torch makes tensors of another kind here")
@@ -1145,26 +1115,26 @@ def _differences() -> str:
     (source, plain), _, grey, _ = sources
 
     def same(*ops: float) -> bool:
-        return bool(source.dense(ops, _LARGER_FIRST) == _after(plain, ops).tobytes())
+        return bool(source.dense(ops, _LARGER_FIRST) == op.after(plain, ops).tobytes())
 
     def same_grey(*ops: float) -> bool:
-        return bool(grey[0].dense(ops, _LARGER_FIRST) == _after(grey[1], ops).tobytes())
+        return bool(grey[0].dense(ops, _LARGER_FIRST) == op.after(grey[1], ops).tobytes())
 
-    moves = [(_CROP, -5, 7, 0, 0, 0, 40, 50), (_CROP, 3, -2, 200, 30, 4, 80, 20), *((_TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
+    moves = [(op.CROP, -5, 7, 0, 0, 0, 40, 50), (op.CROP, 3, -2, 200, 30, 4, 80, 20), *((op.TRANSPOSE, method, *((wide, high) if method in (0, 1, 3) else (high, wide))) for method in range(7))]
     if not all(same(*move) and same_grey(*move) for move in moves):
         return "it crops or turns otherwise"
     shapes = [(0, 0, wide, high, 33, 20), (0, 0, wide, high, 90, 101), (10.25, 3.5, 60.125, 41, 64, 5), (20, 0, 30, high, 10, 9)]
-    _state.resizes = all(same(_RESIZE, kind, *shape) for kind in range(6) for shape in shapes)
-    _state.resizes = _state.resizes and all(same_grey(_RESIZE, kind, *shapes[kind % 4]) for kind in range(6))
+    _state.resizes = all(same(op.RESIZE, kind, *shape) for kind in range(6) for shape in shapes)
+    _state.resizes = _state.resizes and all(same_grey(op.RESIZE, kind, *shapes[kind % 4]) for kind in range(6))
     blocks = [(2, 2), (3, 3), (4, 4), (5, 5), (1, 3), (7, 1), (6, 9)]
-    _state.reductions = all(same(_REDUCE, across, down, 5, 2, wide, high, -((5 - wide) // across), -((2 - high) // down)) for across, down in blocks)
-    _state.reductions = _state.reductions and same_grey(_REDUCE, 2, 3, 5, 2, wide, high, 31, 15)
-    _state.conversions = same(_CONVERT, 1, wide, high) and same_grey(_CONVERT, 3, wide, high)
-    values: dict[int, tuple[float, ...]] = {_POSTERIZE: (1, 5), _SOLARIZE: (100.5,), _EQUALIZE: (0,), _AUTOCONTRAST: (0,), _INVERT: (0,)}
-    values.update({code: (0, 0.4, 1, 1.7) for code in (_BRIGHTNESS, _CONTRAST, _COLOR, _SHARPNESS)})
-    _state.colors = all(same(_STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
+    _state.reductions = all(same(op.REDUCE, across, down, 5, 2, wide, high, -((5 - wide) // across), -((2 - high) // down)) for across, down in blocks)
+    _state.reductions = _state.reductions and same_grey(op.REDUCE, 2, 3, 5, 2, wide, high, 31, 15)
+    _state.conversions = same(op.CONVERT, 1, wide, high) and same_grey(op.CONVERT, 3, wide, high)
+    values: dict[int, tuple[float, ...]] = {op.POSTERIZE: (1, 5), op.SOLARIZE: (100.5,), op.EQUALIZE: (0,), op.AUTOCONTRAST: (0,), op.INVERT: (0,)}
+    values.update({code: (0, 0.4, 1, 1.7) for code in (op.BRIGHTNESS, op.CONTRAST, op.COLOR, op.SHARPNESS)})
+    _state.colors = all(same(op.STEP, code, value, wide, high) for code, of_code in values.items() for value in of_code)
     maps = [(1, 0, -3.5, 0, 1, 7), (0.9, 0.3, -4, -0.3, 0.9, 11), (1, 0.25, 0.5, 0, 1, 0), (30.5, 1000, 0, 0, 30, 0)]
-    _state.transforms = all(same(_AFFINE, kind, *numbers, 9, 8, 7, 31, 23) for kind in (0, 2) for numbers in maps)
+    _state.transforms = all(same(op.AFFINE, kind, *numbers, 9, 8, 7, 31, 23) for kind in (0, 2) for numbers in maps)
     names = {"resizes": "resizes", "reductions": "reductions", "drafts": "drafts", "conversions": "conversions to grey", "colors": "changes of colours", "transforms": "transforms"}
     left = [text for name, text in names.items() if not getattr(_state, name)]
     if left:
