@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import io
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -12,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import in_fork, photo, wait_for
 
 pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
 
-from PIL import Image, ImageOps  # noqa: E402
+from PIL import Image, ImageOps, JpegImagePlugin  # noqa: E402
 
 import stokehold.pillow as ours  # noqa: E402
 
@@ -264,3 +268,63 @@ def test_a_fork_while_a_thread_decodes_an_image_has_the_image() -> None:
         assert in_fork(child) == 0
         decoder.join(60)
     assert forks and not ours._decoding
+
+
+# Names.
+
+MISTAKES: list[Callable[[Any], Any]] = [
+    lambda image: image.nothing,
+    lambda image: image(),
+    lambda image: image[0],
+    lambda image: len(image),
+    lambda image: image + 1,
+    lambda image: image / 255,
+    lambda image: image < image,
+    lambda image: hash(image),
+    lambda image: [1][image],
+    lambda image: open(image),
+    lambda image: setattr(image, "size", (1, 1)),
+    lambda image: image.crop(1, 2, 3, 4),
+    lambda image: image.crop(bx=(1, 2, 3, 4)),
+    lambda image: image.resize((3, 3), interpolation=2),
+    lambda image: image.resize((3, 3), 99),
+    lambda image: image.reduce(),
+    lambda image: image.transpose(1, 2),
+    lambda image: image.transform(),
+    lambda image: image.convert("junk"),
+    lambda image: image.copy(1),
+    lambda image: image.tobytes(nothing="raw"),
+    lambda image: image.load(1),
+    lambda image: image.load()(1),
+    lambda image: iter(image.load()),
+    lambda image: image.load().nothing,
+    lambda image: pickle.dumps(image.load()),
+    lambda image: pickle.dumps((image, lambda: 0)),
+    lambda image: np.asarray(image, dtype="junk"),
+]
+FACTS: list[Callable[[Any], Any]] = [
+    lambda image: (type(image).__name__, type(image).__qualname__, type(image).__module__, type(image).__doc__, repr(type(image))),
+    lambda image: (image.__class__, image.__module__, image.__doc__, repr(image).split(" at ")[0]),
+    lambda image: (isinstance(image, Image.Image), isinstance(image, JpegImagePlugin.JpegImageFile), issubclass(type(image), Image.Image)),
+    lambda image: pickle.loads(pickle.dumps(type(image))),
+    lambda image: b"stokehold" in pickle.dumps([image, type(image)]),
+    lambda image: [str(inspect.signature(getattr(image, name))) for name in ("copy", "crop", "resize", "reduce", "transpose", "transform", "convert", "tobytes", "load")],
+    lambda image: (image.crop.__qualname__, image.resize.__doc__, image.load.__module__),
+    lambda image: (type(image.load()).__name__, type(image.load()).__module__, repr(image.load()).split(" at ")[0]),
+    lambda image: (copy.copy(image) == image, copy.deepcopy(image) == image, image == 1, image != np.zeros(3)),
+]
+
+
+@pytest.mark.parametrize("mode", ["opened", "RGB", "L"])
+def test_names_and_messages_are_pillows(mode: str) -> None:
+    def found(look: Callable[[Any], Any]) -> Any:
+        try:
+            return look(opened() if mode == "opened" else opened().convert(mode))
+        except Exception as error:
+            return type(error), str(error).partition(" at 0x")[0]
+
+    for look in (*MISTAKES, *FACTS):
+        ours.uninstall()
+        expected = found(look)
+        ours.install(0)
+        assert found(look) == expected

@@ -11,8 +11,8 @@ image for good**, so nothing of this module is involved in what comes after.
 The pixels are Pillow's to the bit. :func:`install` compares with the installed Pillow first, and steps aside where that differs.
 Whatever is not remembered, and every file that is damaged, is Pillow's own work: its pixels, or its exception.
 
-`type(image) is PIL.Image.Image` is false until somebody wants pixels; `isinstance(image, PIL.Image.Image)` and
-`image.__class__` are as always.
+`type(image) is PIL.Image.Image` is false until somebody wants pixels; `isinstance(image, PIL.Image.Image)`,
+`image.__class__` and the name of the type are as always.
 
 `STOKEHOLD_PILLOW=off` has :func:`install` do nothing, and `STOKEHOLD_PILLOW=check` has it compare every hundredth image with
 Pillow's, `check:N` every N-th one. At the first difference the process goes back to Pillow, with a warning.
@@ -22,14 +22,19 @@ With `STOKEHOLD_IMAGE_CACHE=DIR[:SIZE]`, files that this or another process has 
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import copyreg
+import functools
 import io
+import operator
 import struct
 import sys
 import threading
 import time
 import warnings
 import weakref
+from types import FunctionType
 from typing import Any, Callable, Optional
 
 from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin
@@ -247,6 +252,15 @@ class _Access:
 
     def __setitem__(self, at: Any, value: Any) -> None:
         self._pixels()[at] = value
+
+    def __delitem__(self, at: Any) -> None:
+        del self._pixels()[at]
+
+    #: Pillow's has no iterator, and Python would make one of `__getitem__`.
+    __iter__ = None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._pixels().__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pixels(), name)
@@ -571,7 +585,14 @@ class _Remembering:
         return kind.__reduce_ex__(self, protocol)
 
 
-class _Remembered(_Remembering, _Plain):
+class _Kind(abc.ABCMeta):
+    """A class that has the name of Pillow's class, which takes its place in a pickle."""
+
+
+copyreg.pickle(_Kind, lambda kind: (operator.getitem, ([_PlainFile if kind is _Opened else _Plain], 0)))
+
+
+class _Remembered(_Remembering, _Plain, metaclass=_Kind):
     """An image without pixels. To everybody it is an `Image.Image`, and it is one as soon as it has pixels."""
 
     def load(self: Any) -> Any:
@@ -596,7 +617,7 @@ class _Tables:
         self.quantization: dict[int, list[int]] = {}
 
 
-class _Opened(_Remembering, _PlainFile):
+class _Opened(_Remembering, _PlainFile, metaclass=_Kind):
     """A JPEG whose header was read."""
 
     def _open(self: Any) -> None:
@@ -666,6 +687,15 @@ def _set_pixels_of_opened(image: Any, pixels: Any) -> None:
 
 setattr(_Remembered, _PIXELS, property(_get_pixels, _become))
 setattr(_Opened, _PIXELS, property(_get_pixels_of_opened, _set_pixels_of_opened))
+# Messages of Python name classes and methods: they are Pillow's.
+_named: list[tuple[Any, Any]] = [(_Access, type(_Plain.load(Image.new("L", (1, 1))))), (_Remembered, _Plain), (_Opened, _PlainFile)]
+for _own, _pillows in _named:
+    for _name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(_own, _name, getattr(_pillows, _name))
+for _own, _pillows in ((_Remembering, _Plain), *_named[1:]):
+    for _name, _method in vars(_own).items():
+        if isinstance(_method, FunctionType) and hasattr(_pillows, _name):
+            functools.update_wrapper(_method, getattr(_pillows, _name))
 
 
 def _open(file: Any, filename: Any = None) -> Any:
