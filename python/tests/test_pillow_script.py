@@ -21,7 +21,7 @@ from conftest import in_fork, photo, wait_for
 
 pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
 
-from PIL import Image, ImageOps, JpegImagePlugin  # noqa: E402
+from PIL import Image, ImageEnhance, ImageOps, JpegImagePlugin  # noqa: E402
 
 import stokehold.pillow as ours  # noqa: E402
 
@@ -328,3 +328,55 @@ def test_names_and_messages_are_pillows(mode: str) -> None:
         expected = found(look)
         ours.install(0)
         assert found(look) == expected
+
+
+# Raw modes.
+
+#: Those of Pillow's packers, and one that there is not.
+RAW_MODES = (
+    "1 1;I L L;I L;R L;16 L;16B LA LA;L P P;4 PA RGB RGB;L RGB;16B RGBX RGBX;L RGBA RGBA;L RGBa RGBaX BGR BGR;15 BGR;16 BGRX BGRA XRGB XBGR ARGB "
+    "ABGR R G B A X CMYK CMYK;I CMYK;L C M Y K YCbCr YCbCrX Cb Cr LAB HSV H S V I I;16 I;16B F F;32F junk"
+).split()
+MADE: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda image: image,
+    "RGB": lambda image: image.convert("RGB"),
+    "L": lambda image: image.convert("L"),
+    "L and back": lambda image: image.convert("L").convert("RGB"),
+    "drafted": lambda image: (image.draft("L", (20, 20)), image)[1],
+    "border": lambda image: image.crop((-3, -4, 60, 50)),
+    "expand": lambda image: ImageOps.expand(image.convert("RGB"), 3, "red"),
+    "expand by black": lambda image: ImageOps.expand(image.convert("RGB"), 3),
+    "expand by nothing": lambda image: ImageOps.expand(image.convert("RGB"), 3, None),  # type: ignore[arg-type]
+    "pad": lambda image: ImageOps.pad(image.convert("RGB"), (50, 50)),
+    "pad with grey": lambda image: ImageOps.pad(image.convert("L"), (50, 50), color=3),
+    "rotate": lambda image: image.convert("RGB").rotate(13),
+    "rotate on black": lambda image: image.convert("RGB").rotate(13, fillcolor=(0, 0, 0)),
+    "rotate on blue": lambda image: image.convert("RGB").rotate(13, 2, fillcolor=(1, 2, 253)),
+    "equalize": lambda image: ImageOps.equalize(image.convert("RGB")),
+    "brightness": lambda image: ImageEnhance.Brightness(image.convert("RGB")).enhance(0.5),
+    "color": lambda image: ImageEnhance.Color(image.convert("RGB")).enhance(1.5),
+    "sharpness": lambda image: ImageEnhance.Sharpness(image.convert("RGB")).enhance(0),
+}
+
+
+def same_as_pillow(function: Callable[[], Any], what: Any) -> None:
+    found = []
+    for install in (ours.uninstall, ours.install):
+        install()
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append((type(error), str(error)))
+    assert found[0] == found[1], what
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_raw_modes_have_pillows_bytes(mode: str) -> None:
+    data = photo(width=40, height=30, mode=mode)
+    for name, make in MADE.items():
+        for raw in RAW_MODES:
+            same_as_pillow(lambda make=make, raw=raw: make(Image.open(io.BytesIO(data))).tobytes("raw", raw), (name, raw))
+        for other in (("raw", ("RGBX",)), ("raw", "RGBX", 0, -1), ("raw", "L", 0, -1), ("zip", "RGBX"), ("junk",)):
+            same_as_pillow(lambda make=make, other=other: make(Image.open(io.BytesIO(data))).tobytes(*other), (name, other))
+        same_as_pillow(lambda make=make: make(Image.open(io.BytesIO(data))).getcolors(9999), name)
+        same_as_pillow(lambda make=make: make(Image.open(io.BytesIO(data))).quantize(9).tobytes(), name)

@@ -335,6 +335,14 @@ def _become(image: Any, pixels: Any = None) -> None:
         _pending.pop(id(image), None)
 
 
+def _take_fourth_bytes(image: Any) -> None:
+    """Gives a remembered RGB image the pixels that Pillow makes: the fourth byte of each one is its own affair."""
+    begun = _begin(image) if type(image) is _Remembered and image.mode == "RGB" else None
+    if begun is not None:
+        _state.leave("the fourth byte of pixels")
+        _become(image, _by_pillow(*begun).im)
+
+
 def _become_plain(image: Any) -> None:
     """An opened image is Pillow's own from here on."""
     with _lock:
@@ -433,17 +441,6 @@ def _read_tables(image: Any) -> None:
     own.setdefault("quantization", reader.quantization)
 
 
-def _reduced(image: Any, size: tuple[int, int], kind: Any, area: Any, gap: float) -> tuple[Any, Any]:
-    """What Pillow resizes, and which part of it, where a resize may begin with a reduction."""
-    across, down = (int((area[2 + axis] - area[axis]) / size[axis] / gap) or 1 for axis in range(2))
-    if across == down == 1:
-        return image, area
-    box = image._get_safe_box(size, kind, area)
-    left, upper = box[:2]
-    edges = (area[0] - left) / across, (area[1] - upper) / down, (area[2] - left) / across, (area[3] - upper) / down
-    return image.reduce((across, down), box), edges
-
-
 class _Remembering:
     """The methods that only remember."""
 
@@ -496,7 +493,7 @@ class _Remembering:
         if fine and (width, height) == self._size and type(area) is tuple and area == (0, 0, wide, high):
             return self.copy()
         if fine and reducing_gap is not None and kind != 0 and _state.reductions:
-            image, area = _reduced(self, (width, height), kind, area, reducing_gap)
+            image, area = op.reduced(self, (width, height), kind, area, reducing_gap)
             return image.resize((width, height), kind, area)
         begun = _begin(self) if fine and _state.resizes and (reducing_gap is None or kind == 0) else None
         if begun is None:
@@ -534,10 +531,10 @@ class _Remembering:
         begun = None
         try:
             width, height = size
-            color = (0, 0, 0) if fillcolor is None else fillcolor
+            color = op.OTHER_BLACK if fillcolor is None else fillcolor
             fine = (
                 method == 0 and _state.transforms and self.mode == "RGB" and isinstance(resample, int) and resample in (0, 2) and fill == 1 and type(color) is tuple and len(color) == 3
-                and all(type(level) is int and 0 <= level < 256 for level in color) and len(data) == 6
+                and all(type(level) is int and (0 <= level < 256 or fillcolor is None) for level in color) and len(data) == 6
                 and all(type(number) in (int, float) and abs(number) < 1e9 for number in data)
                 and type(width) is int and type(height) is int and 0 < width and 0 < height and width * height <= PIXELS_MOST
             )  # fmt: skip
@@ -575,7 +572,17 @@ class _Remembering:
                         return _Plain.tobytes(self, encoder_name, *args)
                     self.__dict__["_bytes"] = known
                 return known
+        if encoder_name != "raw" or any(name in str(args) for name in ("RGBX", "RGBA")):
+            _take_fourth_bytes(self)
         return _Plain.tobytes(self, encoder_name, *args)
+
+    def getcolors(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _take_fourth_bytes(self)
+        return _Plain.getcolors(self, *args, **kwargs)
+
+    def quantize(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _take_fourth_bytes(self)
+        return _Plain.quantize(self, *args, **kwargs)
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         self.load()
@@ -760,16 +767,17 @@ def _placed(image: Any, x: int, y: int, width: int, height: int, fill: Any) -> A
     if width <= 0 or height <= 0 or width * height > PIXELS_MOST or max(abs(x), abs(y)) > 1 << 24:
         return None
     try:
-        color: Any = Image.new(image.mode, (1, 1), fill).getpixel((0, 0))
+        one = Image.new(image.mode, (1, 1), fill)
+        *color, fourth = one.tobytes("raw", "RGBX") if image.mode == "RGB" else (*one.tobytes(), 0, 0, 255)
     except Exception as error:
         let_through(error)
         return None
     # Not before the colour: this reads the file.
-    begun = _begin(image)
+    begun = _begin(image) if fourth == 255 or not any((*color, fourth)) else None
     if begun is None:
         return None
     source, ops = begun
-    levels = color if image.mode == "RGB" else (color, 0, 0)
+    levels = color if any((*color, 255 - fourth)) else op.OTHER_BLACK
     return _remember(source, (*ops, op.CROP, -x, -y, *levels, width, height), (width, height), {}, image.mode)
 
 
