@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,38 @@ def test_tensors() -> None:
     out = torch.zeros(3, 90, 130)
     assert decode(data, layout="CHW", dtype="float32", out=out) is out
     assert torch.equal(out, to_tensor(Image.open(io.BytesIO(data))))
+
+
+@needs_torch
+def test_a_tensor_of_bytes_is_a_file(tmp_path: Path) -> None:
+    import torch
+    from torchvision.io import read_file
+
+    data = jpeg()
+    (tmp_path / "photo.jpg").write_bytes(data)
+    read = read_file(str(tmp_path / "photo.jpg"))
+    spread = torch.zeros(len(data), 2, dtype=torch.uint8)
+    spread[:, 1] = read
+    for source in (read, spread[:, 1]):
+        assert np.array_equal(decode(source), by_pillow(data))
+        assert info(source).width == 130
+    assert decode_batch([read, data], size=(9, 9)).shape == (2, 9, 9, 3)
+    with pytest.raises(OptionError, match="Tensor is one image"):
+        decode_batch(read)
+    for wrong, reason in (
+        (read.float(), r"a tensor of float32 and shape \(\d+,\) is no file: give a 1-D tensor of uint8"),
+        (torch.from_numpy(decode(data)), r"of uint8 and shape \(90, 130, 3\) is no file"),
+        (torch.empty(9, dtype=torch.uint8, device="meta"), r"on meta is no file: give its bytes on the CPU"),
+    ):
+        with pytest.raises(TypeError, match=reason):
+            decode(wrong)
+
+
+@needs_torch
+def test_torch_is_not_imported_for_images() -> None:
+    code = f"import sys, stokehold\nassert stokehold.decode({jpeg()!r}).shape == (90, 130, 3)\nassert stokehold.decode_batch([]) == []\nprint('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "False"), ran.stderr
 
 
 def test_other_formats_are_pillows(tmp_path: Path) -> None:

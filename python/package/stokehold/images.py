@@ -14,6 +14,7 @@ import contextlib
 import io
 import os
 import stat
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from stokehold import _values as as_
@@ -60,8 +61,8 @@ def decode(
     """Decodes one image.
 
     Args:
-        data: Bytes, anything with a buffer, a path, a file object, or the address of an object (`s3://bucket/key`, and what else
-            `stokehold.Loader` reads).
+        data: Bytes, anything with a buffer, a flat torch tensor of a file's bytes on the CPU (as of `torchvision.io.read_file`), a path,
+            a file object, or the address of an object (`s3://bucket/key`, and what else `stokehold.Loader` reads).
         region: Left, upper, right and lower edge in pixels, within the image: what is cut out first.
         size: Width and height to resize to, as Pillow's `resize` does it.
         resample: `nearest`, `box`, `bilinear`, `hamming`, `bicubic` or `lanczos`; also as Pillow and torchvision name it.
@@ -77,6 +78,7 @@ def decode(
     Raises:
         OptionError: an argument is wrong, with all reasons; Pillow is not installed and the file needs it.
         DataError: the file cannot be read, or is broken.
+        TypeError: `data` is a tensor of another kind.
     """
     try:
         wrong, resample = [], as_.resampling(resample)
@@ -179,11 +181,27 @@ def _are_integers(numbers: Any, count: int) -> bool:
 
 
 def _has_bytes(data: Any) -> bool:
-    """Whether it is a file's content: bytes, or an array of them."""
+    """Whether it is a file's content: bytes, or an array or a tensor of them."""
     try:
-        return memoryview(data).itemsize == 1
+        return _is_tensor(data) or memoryview(data).itemsize == 1
     except (TypeError, ValueError):
         return False
+
+
+def _is_tensor(data: Any) -> bool:
+    """Whether it is a torch tensor. Without an imported torch there is none."""
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return isinstance(kind, type) and isinstance(data, kind)
+
+
+def _of_tensor(data: Any) -> bytes:
+    kind = str(data.dtype).rpartition(".")[2]
+    if data.device.type != "cpu":
+        raise TypeError(f"a tensor on {data.device} is no file: give its bytes on the CPU, as data.cpu() has them")
+    if kind != "uint8" or data.dim() != 1:
+        raise TypeError(f"a tensor of {kind} and shape {tuple(data.shape)} is no file: give a 1-D tensor of uint8 with the bytes of the file")
+    content: bytes = data.numpy().tobytes()
+    return content
 
 
 def _cores() -> int:
@@ -197,6 +215,8 @@ def _read(data: Any) -> tuple[bytes, str]:
     """The bytes, and what to call them in a message."""
     if isinstance(data, bytes):
         return data, "the image"
+    if _is_tensor(data):
+        return _of_tensor(data), "the image"
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         if isinstance(path, str) and "://" in path:
