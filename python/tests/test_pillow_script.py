@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import in_fork, photo, wait_for
+from conftest import in_fork, needs_torch, photo, wait_for
 
 pytest.importorskip("PIL", reason="Pillow is not installed in this environment")
 
@@ -380,3 +380,18 @@ def test_raw_modes_have_pillows_bytes(mode: str) -> None:
             same_as_pillow(lambda make=make, other=other: make(Image.open(io.BytesIO(data))).tobytes(*other), (name, other))
         same_as_pillow(lambda make=make: make(Image.open(io.BytesIO(data))).getcolors(9999), name)
         same_as_pillow(lambda make=make: make(Image.open(io.BytesIO(data))).quantize(9).tobytes(), name)
+
+
+# Tensors.
+
+
+@needs_torch
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_tensors_of_a_pixel_have_torchvisions_strides(mode: str) -> None:
+    from torchvision import transforms as T
+    from torchvision.transforms import functional as F
+
+    numbers = [0.5] * len(mode)
+    for size in ((1, 1), (1, 2), (2, 1)):
+        for convert in (F.to_tensor, F.pil_to_tensor, T.Compose([T.ToTensor(), T.Normalize(numbers, numbers)])):
+            same_as_pillow(lambda size=size, convert=convert: (lambda made: (made.tolist(), made.shape, made.stride()))(convert(opened().convert(mode).resize(size))), size)

@@ -969,9 +969,9 @@ def _conversions(torch: Any, to_tensor: Any, pil_to_tensor: Any, normalize: Any)
         channels = len(image.mode)
 
         def make(source: Jpeg, ops: Any, larger_first: bool) -> Any:
-            if channels == 1:
+            if channels == 1 or width == height == 1:
                 # torchvision's strides.
-                out = torch.empty((height, width, 1), dtype=torch.float32, device="cpu").permute((2, 0, 1))
+                out = torch.empty((height, width, channels), dtype=torch.float32, device="cpu").permute((2, 0, 1))
             else:
                 out = torch.empty((channels, height, width), dtype=torch.float32, device="cpu")
             if type(out) is not torch.Tensor:
