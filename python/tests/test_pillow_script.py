@@ -301,6 +301,9 @@ MISTAKES: list[Callable[[Any], Any]] = [
     lambda image: pickle.dumps(image.load()),
     lambda image: pickle.dumps((image, lambda: 0)),
     lambda image: np.asarray(image, dtype="junk"),
+    lambda image: ImageOps.equalize(image, 3, 3),
+    lambda image: ImageOps.invert(image, 3),
+    lambda image: ImageOps.autocontrast(image, nothing=3),
 ]
 FACTS: list[Callable[[Any], Any]] = [
     lambda image: (type(image).__name__, type(image).__qualname__, type(image).__module__, type(image).__doc__, repr(type(image))),
@@ -395,3 +398,16 @@ def test_tensors_of_a_pixel_have_torchvisions_strides(mode: str) -> None:
     for size in ((1, 1), (1, 2), (2, 1)):
         for convert in (F.to_tensor, F.pil_to_tensor, T.Compose([T.ToTensor(), T.Normalize(numbers, numbers)])):
             same_as_pillow(lambda size=size, convert=convert: (lambda made: (made.tolist(), made.shape, made.stride()))(convert(opened().convert(mode).resize(size))), size)
+
+
+def test_a_function_that_was_imported_before_is_still_pickled() -> None:
+    ours.uninstall()
+    functions = [ImageOps.equalize, ImageOps.invert, ImageOps.autocontrast, ImageOps.posterize, ImageOps.pad]
+    names = [(function.__module__, function.__qualname__) for function in functions]
+    ours.install(0)
+    pickled = pickle.dumps(functions)
+    assert pickle.loads(pickled) == functions
+    ours.uninstall()
+    assert [(function.__module__, function.__qualname__) for function in functions] == names
+    # Another process has Pillow's.
+    assert pickle.loads(pickled) == functions

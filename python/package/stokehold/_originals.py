@@ -15,6 +15,9 @@ _moved: dict[str, Any] = {}
 
 #: Built-in functions, whose names cannot be changed, and their modules.
 _BUILT_IN = {"imread": "cv2", "imdecode": "cv2"}
+#: Functions that keep their names, because those that take their places leave wrong arguments to them, and Python's messages about these
+#: have the names.
+_NAMED = dict.fromkeys(("autocontrast", "equalize", "invert"), "PIL.ImageOps")
 
 
 def move(function: Any, module: Optional[str] = None) -> None:
@@ -23,6 +26,10 @@ def move(function: Any, module: Optional[str] = None) -> None:
         _moved[function.__name__] = function
         function.__module__ = __name__
     if getattr(function, "__module__", None) in (None, __name__):
+        return
+    if _NAMED.get(function.__name__) == function.__module__:
+        _moved[function.__name__] = function
+        function.__module__ = __name__
         return
     name = f"{function.__module__}:{function.__name__}"
     _moved[name] = function
@@ -34,6 +41,9 @@ def move_back(function: Any) -> None:
     if getattr(function, "__module__", None) == __name__ and function.__name__ in _BUILT_IN:
         function.__module__ = None
         _moved.pop(function.__name__, None)
+    elif getattr(function, "__module__", None) == __name__ and function.__qualname__ in _NAMED:
+        function.__module__ = _NAMED[function.__qualname__]
+        _moved.pop(function.__qualname__, None)
     elif getattr(function, "__module__", None) == __name__:
         name = function.__qualname__.replace("/", ".")
         function.__module__, _, function.__qualname__ = name.partition(":")
@@ -45,8 +55,8 @@ def __getattr__(name: str) -> Any:
     if place in _moved:
         return _moved[place]
     module, separator, function = place.partition(":")
-    if name in _BUILT_IN:
-        return getattr(importlib.import_module(_BUILT_IN[name]), name)
+    if name in _BUILT_IN or name in _NAMED:
+        return getattr(importlib.import_module(_BUILT_IN.get(name) or _NAMED[name]), name)
     if not separator:
         raise AttributeError(name)
     return getattr(importlib.import_module(module), function)
