@@ -279,10 +279,7 @@ fn options_out_of_range_say_what_is_allowed() {
         (&["--workers", "0"], "must be auto or 1 to"),
         (&["--bad-images", "ignore"], "must be error, skip or substitute"),
         (&["--no-such-option"], "unexpected argument '--no-such-option'"),
-        (
-            &["--recipe", "b"],
-            "no recipe is called 'b'; there is torchvision",
-        ),
+        (&["--recipe", "b"], "no recipe is called 'b'; there is"),
         (
             &["--ema-decay", "1"],
             "decay of the moving average: must be 0 up to below 1",

@@ -35,8 +35,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// itself be waiting for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A GPU as a [`Device`] of loaders. Order, draws, bad images and resume are those of the loader, and the numbers are those of
-/// the executor `fused`, to the bit. Batches have [`DeviceBatch`] as [`Pixels::Device`].
+/// A GPU as a [`Device`] of loaders. The loader decides order, draws, bad images and resume, and the numbers equal the executor
+/// `fused`'s to the bit. Batches have [`DeviceBatch`] as [`Pixels::Device`].
 #[derive(Debug, Clone)]
 pub struct GpuMaker {
     /// The device.

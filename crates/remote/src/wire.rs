@@ -19,7 +19,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The bytes of its images, as they lie in memory. The wire's are little-endian, as those of every machine that this runs on.
+    /// The bytes of its images, as they lie in memory. The wire and every machine that this runs on are little-endian.
     pub fn image_bytes(&self) -> &[u8] {
         const { assert!(cfg!(target_endian = "little")) };
         self.images.as_bytes()
