@@ -193,7 +193,7 @@ def test_a_fork_while_a_thread_reads_an_image_has_the_image(work: str) -> None:
     assert file.is_read.wait(60)
 
     def child() -> None:
-        signal.alarm(10)
+        signal.alarm(45)
         if work == "load":
             image.load()
         assert image.convert("RGB").tobytes() == expected
@@ -227,7 +227,7 @@ def test_a_fork_while_a_thread_waits_for_a_disk_opens_the_file_again(way: str, t
     wait_for(lambda: bool(begun) and is_asleep(reader), "a read of the pipe")
 
     def child() -> None:
-        signal.alarm(10)
+        signal.alarm(45)
         assert image.convert("RGB").tobytes() == rgb().tobytes()
 
     try:
@@ -260,7 +260,7 @@ def test_a_fork_while_a_thread_decodes_an_image_has_the_image() -> None:
         wait_for(lambda: bool(ours._decoding), "a thread that decodes")
 
         def child(image: Any = image) -> None:
-            signal.alarm(10)
+            signal.alarm(45)
             assert image.crop((5, 5, 9, 9)).tobytes() == expected
             assert image.convert("L").tobytes()
 
@@ -335,7 +335,7 @@ def test_names_and_messages_are_pillows(mode: str) -> None:
 
 # Raw modes.
 
-#: Those of Pillow's packers, and one that there is not.
+#: The modes that Pillow packs, and one that does not exist.
 RAW_MODES = (
     "1 1;I L L;I L;R L;16 L;16B LA LA;L P P;4 PA RGB RGB;L RGB;16B RGBX RGBX;L RGBA RGBA;L RGBa RGBaX BGR BGR;15 BGR;16 BGRX BGRA XRGB XBGR ARGB "
     "ABGR R G B A X CMYK CMYK;I CMYK;L C M Y K YCbCr YCbCrX Cb Cr LAB HSV H S V I I;16 I;16B F F;32F junk"

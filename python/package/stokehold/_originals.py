@@ -15,8 +15,8 @@ _moved: dict[str, Any] = {}
 
 #: Built-in functions, whose names cannot be changed, and their modules.
 _BUILT_IN = {"imread": "cv2", "imdecode": "cv2"}
-#: Functions that keep their names, because those that take their places leave wrong arguments to them, and Python's messages about these
-#: have the names.
+#: Functions that keep their names. A replacement passes wrong arguments on to them, and Python's messages about wrong arguments have
+#: the names.
 _NAMED = dict.fromkeys(("autocontrast", "equalize", "invert"), "PIL.ImageOps")
 
 

@@ -189,7 +189,7 @@ def _has_bytes(data: Any) -> bool:
 
 
 def _is_tensor(data: Any) -> bool:
-    """Whether it is a torch tensor. It is not one if torch is not imported."""
+    """Whether it is a torch tensor, which needs an imported torch."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
     return isinstance(kind, type) and isinstance(data, kind)
 
