@@ -9,7 +9,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 use stokehold_base::shell;
 use stokehold_diagnose::advice::Advice;
-use stokehold_script::{Changes, Script, starts_no_hook};
+use stokehold_script::{Changes, Script, Unserved, starts_no_hook};
 
 use super::profile::{Kept, record};
 use crate::failure::Usage;
@@ -59,11 +59,26 @@ struct Checked {
 /// Whether something serves a loader.
 #[derive(Debug, PartialEq, Serialize)]
 struct Served {
-    serves: bool,
+    /// `None` if that is not known.
+    serves: Option<bool>,
     /// The share of an image's CPU time that is left, where it was measured.
     cpu_left: Option<f64>,
     /// Every reason why not.
     why_not: Option<String>,
+}
+
+impl Served {
+    /// That it does not serve a loader, or that nothing tells, and why.
+    fn unserved(&self) -> String {
+        let answer = match self.serves {
+            Some(_) => "no",
+            None => "not known",
+        };
+        match &self.why_not {
+            Some(why) => format!("{answer}: {why}\n"),
+            None => format!("{answer}\n"),
+        }
+    }
 }
 
 /// Runs the subcommand.
@@ -160,12 +175,20 @@ fn checked(script: &Script) -> Checked {
         validated: loader.evaluate.batches,
         image_cpu_seconds: script.image_cpu_seconds(),
         fast_images: Served {
-            serves: fast.as_ref().is_ok_and(|left| *left <= WORTH),
+            serves: match &fast {
+                Ok(left) => Some(*left <= WORTH),
+                Err(Unserved::Refused(_)) => Some(false),
+                Err(Unserved::Unknown(_)) => None,
+            },
             cpu_left: fast.as_ref().ok().copied(),
-            why_not: fast.err(),
+            why_not: fast.err().map(|why| why.to_string()),
         },
         swap_loader: Served {
-            serves: loader.pipeline.is_some(),
+            serves: match (&loader.pipeline, &loader.swap_refused) {
+                (Some(_), _) => Some(true),
+                (None, Some(_)) => Some(false),
+                (None, None) => None,
+            },
             cpu_left: None,
             why_not: loader.swap_refused.clone(),
         },
@@ -192,7 +215,7 @@ fn text(all: &[Checked], command: &[OsString]) -> String {
         );
         text += "  fast images         ";
         text += &match (loader.fast_images.cpu_left, loader.image_cpu_seconds) {
-            (Some(left), Some(cpu)) if !loader.fast_images.serves => format!(
+            (Some(left), Some(cpu)) if loader.fast_images.serves != Some(true) => format!(
                 "no gain: an image costs {:.2} ms of CPU time with them and {:.2} ms without\n",
                 1e3 * cpu * left,
                 1e3 * cpu
@@ -203,18 +226,17 @@ fn text(all: &[Checked], command: &[OsString]) -> String {
                 1e3 * cpu,
                 again("--fast-images")
             ),
-            _ => format!(
-                "no: {}\n",
-                loader.fast_images.why_not.as_deref().unwrap_or("not known")
-            ),
+            _ => loader.fast_images.unserved(),
         };
         text += "  Stokehold's loader  ";
         text += &match &loader.swap_loader.why_not {
-            None if loader.swap_loader.serves => {
+            None if loader.swap_loader.serves == Some(true) => {
                 format!("yes\n                      {}\n", again("--swap-loader"))
             }
             // A line for each of several reasons.
-            why_not => format!("no: {}\n", why_not.as_deref().unwrap_or("not known"))
+            _ => loader
+                .swap_loader
+                .unserved()
                 .replace(" \n-", "\n-")
                 .replace("\n-", "\n                      -"),
         };

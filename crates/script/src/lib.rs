@@ -35,7 +35,7 @@ pub use facts::{Fetching, LoaderFacts, Process, Times, read};
 pub use hook::{Changes, FOLDER, Hook, is_python, starts_no_hook};
 pub use images::Images;
 pub use watched::{Recorded, Seen, Watched};
-pub use workload::Script;
+pub use workload::{Script, Unserved};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

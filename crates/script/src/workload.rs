@@ -2,6 +2,8 @@
 
 mod start;
 
+use std::fmt;
+
 use stokehold_profile::workload::{Alternative, Change, ScriptLoader, Workload};
 
 use crate::facts::{Fetching, LoaderFacts, Process, Times};
@@ -21,6 +23,22 @@ pub struct Script {
     pub loader: LoaderFacts,
     /// What made the loader's batches.
     makers: Vec<Fetching>,
+}
+
+/// Why no saving of fast images is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unserved {
+    /// They do not serve the script, with the reason.
+    Refused(String),
+    /// Nothing tells, with what is missing.
+    Unknown(String),
+}
+
+impl fmt::Display for Unserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Refused(why) | Self::Unknown(why)) = self;
+        f.write_str(why)
+    }
 }
 
 impl Script {
@@ -220,24 +238,26 @@ impl Script {
     /// What fast images would save, as a share of [`image_cpu_seconds`](Self::image_cpu_seconds) that is left; or why that is not known.
     ///
     /// # Errors
-    /// The reason, in words.
-    pub fn with_fast_images(&self) -> Result<f64, String> {
+    /// They serve none of its images, or nothing tells.
+    pub fn with_fast_images(&self) -> Result<f64, Unserved> {
         if let Some(fast) = self.fast_images(self.image_cpu_seconds()) {
             return Ok(fast.loader);
         }
         let tried = self.sum(|maker| maker.fast_images as f64);
         let opened = self.makers.iter().any(|maker| maker.fast_opened > 0);
         Err(if let Some(why) = &self.process.fast_images_refused {
-            why.clone()
+            Unserved::Refused(why.clone())
         } else if tried > 0.0 && !opened {
-            "no JPEG was decoded with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG".to_owned()
+            Unserved::Refused(
+                "no JPEG was decoded with Pillow, cv2, torchvision.io, simplejpeg or PyTurboJPEG".to_owned(),
+            )
         } else if tried > 0.0 || opened {
-            format!(
+            Unserved::Unknown(format!(
                 "too few images were made to tell: {tried} with fast images and {} without; it takes {FEWEST_IMAGES} of both",
                 self.sum(|maker| maker.plain_images as f64)
-            )
+            ))
         } else {
-            "too few images were made to tell, or the script has them already".to_owned()
+            Unserved::Unknown("too few images were made to tell, or the script has them already".to_owned())
         })
     }
 
@@ -331,7 +351,7 @@ impl Script {
                 .iter()
                 .any(|maker| maker.opens_jpegs)
                 .then(|| why.to_owned()),
-            None if self.makers.iter().any(tried) => self.with_fast_images().err(),
+            None if self.makers.iter().any(tried) => self.with_fast_images().err().map(|why| why.to_string()),
             None => None,
         };
         if let Some(why) = why {
@@ -489,6 +509,7 @@ mod tests {
             script
                 .with_fast_images()
                 .unwrap_err()
+                .to_string()
                 .starts_with("no JPEG was decoded")
         );
         script.makers[0].fast_opened = 32;
@@ -499,7 +520,7 @@ mod tests {
         script.makers[0].fast_images = 23;
         assert_eq!(script.workload(8, None).alternatives, []);
         assert_eq!(
-            script.with_fast_images().unwrap_err(),
+            script.with_fast_images().unwrap_err().to_string(),
             "too few images were made to tell: 23 with fast images and 100 without; it takes 24 of both"
         );
     }
