@@ -11,7 +11,7 @@
 //! - [`fault`] says whether an error is the input's fault.
 //! - [`stats`] has the one definition of a percentile.
 //! - [`share`] is the part of some work that one of several workers does.
-//! - [`words`] counts things in English, and [`shell`] quotes words for a shell.
+//! - [`words`] counts things in English and writes fields of CSV, and [`shell`] quotes words for a shell.
 //! - [`secret`] tells which values are secrets, and hides the secrets of a command.
 //! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 

@@ -67,20 +67,6 @@ pub fn cell(name: &str) -> String {
     plain(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// A text as a field of CSV (RFC 4180): commas, quotes and line ends are quoted. One that a spreadsheet would compute, because it
-/// begins as a formula does and is no number, gets an apostrophe before it.
-pub fn field(text: &str) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
-    let text = match is_formula {
-        true => format!("'{text}"),
-        false => text.to_owned(),
-    };
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
-    }
-}
-
 /// A name from elsewhere, of a length that a page can bear.
 pub fn name(text: &str) -> String {
     clipped(text, NAME)
@@ -111,26 +97,6 @@ mod tests {
     #[test]
     fn a_name_breaks_no_table() {
         assert_eq!(cell("cat\n\tdog\x1b"), "cat\\n\\tdog\\x1b");
-    }
-
-    #[test]
-    fn a_field_is_a_text_that_no_spreadsheet_computes() {
-        for (text, shown) in [
-            ("cat", "cat"),
-            ("a,b", "\"a,b\""),
-            ("a\"b", "\"a\"\"b\""),
-            ("=1+1", "'=1+1"),
-            ("+x", "'+x"),
-            ("-x", "'-x"),
-            ("@x", "'@x"),
-            ("\tx", "'\tx"),
-            ("\rx", "\"'\rx\""),
-            ("=a,b", "\"'=a,b\""),
-            ("-0.5e-3", "-0.5e-3"),
-            ("", ""),
-        ] {
-            assert_eq!(field(text), shown, "{text:?}");
-        }
     }
 
     #[test]

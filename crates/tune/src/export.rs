@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use stokehold_page::words::field;
+use stokehold_base::words::field;
 
 use crate::event::{History, Outcome, Trial};
 
