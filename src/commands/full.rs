@@ -11,6 +11,7 @@ use stokehold_sagemaker::{ImportError, SageMakerError};
 use stokehold_scale::ScaleError;
 use stokehold_studio::StudioError;
 use stokehold_transform::TransformError;
+use stokehold_trials::TrialsError;
 use stokehold_tune::TuneError;
 
 use super::{job, scale, serve, studio, transform, tune};
@@ -59,6 +60,7 @@ pub fn is_input(error: &(dyn Error + 'static)) -> Option<bool> {
         failure::ask::<ScaleError>,
         failure::ask::<StudioError>,
         failure::ask::<TransformError>,
+        failure::ask::<TrialsError>,
         failure::ask::<TuneError>,
     ];
     asked.into_iter().find_map(|ask| ask(error))

@@ -1,6 +1,6 @@
 //! `stokehold tune`: find the hyperparameters of a job.
 //!
-//! Everything here calls the library `stokehold-tune`, and formats its results for a terminal.
+//! Everything here calls the libraries `stokehold-tune` and `stokehold-trials`, and formats their results for a terminal.
 
 mod at_sagemaker;
 mod at_slurm;
@@ -18,10 +18,9 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args as ClapArgs, Subcommand};
 use stokehold_base::shell;
-use stokehold_tune::run::{self, Ending, Room};
-use stokehold_tune::{
-    History, Limits, Outcome, Plan, Study, Torn, TuneError, in_words, report, short, to_csv, to_json,
-};
+use stokehold_trials::run::{self, Ending, Room};
+use stokehold_trials::{Plan, TrialsError, report};
+use stokehold_tune::{History, Limits, Outcome, Study, Torn, in_words, short, to_csv, to_json};
 
 use self::place::{On, PlaceArgs};
 use super::prepare::Show;
@@ -170,7 +169,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             });
             shows.values().for_each(Show::done);
             match created {
-                Err(error @ TuneError::Interrupted) => {
+                Err(error @ TrialsError::Interrupted) => {
                     writeln!(terminal::err(), "{error}")?;
                     Ok(ExitCode::from(interrupt::EXIT_CODE))
                 }

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use stokehold_jobs::{Channel, Job};
 use stokehold_pipeline::Pipeline;
 use stokehold_profile::{Ending, Recording, Sampler, Settings, Tree};
-use stokehold_tune::{AUTO_LOGARITHMIC, Plan};
+use stokehold_trials::Plan;
+use stokehold_tune::AUTO_LOGARITHMIC;
 
 use stokehold_train::ACCELERATORS;
 use stokehold_train::model::Arch;
@@ -323,10 +324,8 @@ fn the_reference_of_keys_is_true() {
         jobs_headings.insert("Job", "Job file".to_owned());
     }
     text += include_str!("reference/pipeline.head.md");
-    assert!(
-        text.contains(&format!("max / min is {AUTO_LOGARITHMIC} or more")),
-        "where auto is logarithmic"
-    );
+    let logarithmic = format!("max / min is {AUTO_LOGARITHMIC} or more");
+    assert!(text.contains(&logarithmic), "where auto is logarithmic");
     compare("reference/keys.md", &text);
 }
 

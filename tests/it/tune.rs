@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stokehold_base::lock::Lock;
-use stokehold_tune::{Plan, TuneError, run};
+use stokehold_trials::{Plan, TrialsError, run};
 use tempfile::TempDir;
 
 /// A folder with a study's file and scripts.
@@ -556,7 +556,7 @@ fn a_preparation_that_was_interrupted_goes_on() {
     };
     let interrupted = create(true);
     assert!(
-        matches!(interrupted, Err(TuneError::Interrupted)),
+        matches!(interrupted, Err(TrialsError::Interrupted)),
         "{interrupted:?}"
     );
     assert!(!bench.journal().exists());

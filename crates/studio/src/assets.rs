@@ -41,7 +41,7 @@ const MODULES: [(&str, &str); 18] = [
 const STYLES: [&str; 5] = [
     html::STYLE,
     report::STYLE,
-    stokehold_tune::report::STYLE,
+    stokehold_trials::report::STYLE,
     include_str!("../assets/studio.css"),
     include_str!("../assets/work.css"),
 ];

@@ -447,7 +447,7 @@ fn of_study(history: &stokehold_tune::History, is_on: bool, empty: Row) -> Row {
             })
             .flatten(),
         progress: Some([over as u64, most as u64]),
-        left: stokehold_tune::run::seconds_left(history).filter(|_| is_on),
+        left: stokehold_trials::run::seconds_left(history).filter(|_| is_on),
         result: best.map_or(String::new(), |best| format!("best {}", short(best))),
         score: best.map(|best| ("best".to_owned(), best)),
         ..empty

@@ -9,8 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stokehold_tune::report::{self, WAYS};
-use stokehold_tune::{Direction, History, Insight, Outcome, Plan, Study, Trial, in_words};
+use stokehold_trials::Plan;
+use stokehold_trials::report::{self, WAYS};
+use stokehold_tune::{Direction, History, Insight, Outcome, Study, Trial, in_words};
 
 use crate::places::Found;
 use crate::text;

@@ -3,9 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use stokehold_base::fault::Fault;
-use stokehold_jobs::JobError;
-use stokehold_prepare::PrepareError;
-use stokehold_sagemaker::SageMakerError;
 
 /// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of
 /// its study.
@@ -25,33 +22,6 @@ pub enum TuneError {
         /// What is wrong.
         reason: String,
     },
-    /// A trial's job cannot be created or stored.
-    #[error("job: {0}")]
-    Job(#[from] JobError),
-    /// SageMaker cannot be asked, or refuses something.
-    #[error("{0}")]
-    SageMaker(#[from] SageMakerError),
-    /// The account cannot be asked on, and jobs of trials run there.
-    #[error(
-        "{source}; {going} of the study's jobs continue there, and `stokehold tune resume STUDY --on sagemaker` follows them again"
-    )]
-    Account {
-        /// Why.
-        source: SageMakerError,
-        /// How many jobs continue.
-        going: usize,
-    },
-    /// A channel cannot be prepared.
-    #[error("channel {channel} cannot be prepared: {source}")]
-    Prepare {
-        /// The channel.
-        channel: String,
-        /// The cause.
-        source: Box<PrepareError>,
-    },
-    /// The work was interrupted before the study was created.
-    #[error("interrupted; run the same command to continue after what is prepared")]
-    Interrupted,
     /// A line of a journal is not what was written, and there is more after it.
     #[error(
         "{}, line {line}: the checksum does not fit the line, and a crash damages the last line only, so the file is damaged: \
@@ -113,10 +83,7 @@ impl Fault for TuneError {
     fn is_input(&self) -> bool {
         match self {
             Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } | Self::Newer { .. } => true,
-            Self::Job(error) => error.is_input(),
-            Self::SageMaker(source) | Self::Account { source, .. } => source.is_input(),
-            Self::Prepare { source, .. } => source.is_input(),
-            Self::Io { .. } | Self::Interrupted => false,
+            Self::Io { .. } => false,
         }
     }
 }

@@ -46,10 +46,9 @@
 //! a stopped trial continues when it has become one of the best. The last report of a stopped trial is a
 //! result for the strategy, and never the study's best one.
 //!
-//! # Trials as jobs
-//! A [`Plan`] is a study together with the job that each trial runs. [`run`] runs it, in slots with their own
-//! cores and GPUs, and [`sagemaker`] as training jobs of an account; `stokehold tune` calls them. Trials may share their images as shards that are made once: the
-//! same pixels, read faster. [`report::page`] draws a study, and [`Insight`] shows which parameters matter.
+//! # Results
+//! [`Insight`] shows which parameters matter, and [`to_csv`] and [`to_json`] export all trials. The crate
+//! `stokehold-trials` runs trials as jobs, here or on SageMaker, and draws a study.
 //!
 //! ```
 //! use stokehold_tune::{Ask, Parameter, Range, Scaling, Spec, Study};
@@ -74,11 +73,7 @@ mod export;
 mod insight;
 mod journal;
 mod parameter;
-mod plan;
 mod random;
-pub mod report;
-pub mod run;
-pub mod sagemaker;
 mod space;
 mod spec;
 mod stopping;
@@ -92,7 +87,6 @@ pub use export::{to_csv, to_json};
 pub use insight::{Insight, Level};
 pub use journal::Torn;
 pub use parameter::{AUTO_LOGARITHMIC, MOST_CATEGORIES, Parameter, Range, Scaling, When};
-pub use plan::Plan;
 pub use space::{Space, Values};
 pub use spec::{
     Against, Direction, EarlyStopping, Kind, Limits, Rule, Rungs, Spec, Strategy, Take, WarmStart,

@@ -316,6 +316,11 @@ impl Space {
         values
     }
 
+    /// The values of a trial in the middle of every range.
+    pub fn middle(&self) -> Values {
+        self.values(&vec![0.5; self.dims.len()])
+    }
+
     /// The point of the given values, with the other coordinates taken from another point.
     ///
     /// # Errors
@@ -386,7 +391,7 @@ impl Space {
     }
 
     /// The position of a value on its parameter's scale, 0..=1; categories are at the centres of equal parts.
-    pub(crate) fn share(&self, name: &str, value: &Value) -> Option<f64> {
+    pub fn share(&self, name: &str, value: &Value) -> Option<f64> {
         let kind = &self.dims.iter().find(|dim| dim.name == name)?.kind;
         let at = kind.coordinate(value)?;
         Some(match kind {
@@ -396,7 +401,7 @@ impl Space {
     }
 
     /// Values to label on a parameter's scale: all categories, or both ends and the centre.
-    pub(crate) fn marks(&self, name: &str) -> Vec<(Value, f64)> {
+    pub fn marks(&self, name: &str) -> Vec<(Value, f64)> {
         let Some(dim) = self.dims.iter().find(|dim| dim.name == name) else {
             return Vec::new();
         };
@@ -415,7 +420,7 @@ impl Space {
     }
 
     /// The number of different trials, ignoring conditions; `None` if it is infinite.
-    pub(crate) fn count(&self) -> Option<u64> {
+    pub fn count(&self) -> Option<u64> {
         self.dims
             .iter()
             .try_fold(1_u64, |all, dim| all.checked_mul(dim.kind.count()?))

@@ -381,12 +381,15 @@ impl Study {
     }
 
     /// Says that trials run elsewhere: a process that dies while it follows one says nothing about the trial.
-    pub(crate) fn runs_elsewhere(&mut self) {
+    pub fn runs_elsewhere(&mut self) {
         self.is_elsewhere = true;
     }
 
     /// Running trials whose process has died.
-    pub(crate) fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
+    ///
+    /// # Errors
+    /// A file of the study cannot be read.
+    pub fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
         let Some(place) = &self.place else {
             return Ok(Vec::new());
         };
@@ -436,30 +439,6 @@ impl Study {
                 false => Ok((Verdict::Continue, vec![reported])),
             }
         })
-    }
-
-    /// Takes up a number that a trial's job printed, sent or wrote, which may have been reported before.
-    ///
-    /// # Errors
-    /// As those of [`report`](Self::report), but for values that are no numbers.
-    pub(crate) fn take_number(&mut self, trial: usize, step: u64, value: f64) -> Result<Number, TuneError> {
-        if !value.is_finite() {
-            return Ok(Number::Broken(format!(
-                "the objective was {value} at step {step}; a smaller learning rate or a narrower range may help"
-            )));
-        }
-        let known = self
-            .history
-            .trials
-            .get(trial)
-            .map_or(&[][..], |trial| &trial.reports);
-        if known
-            .iter()
-            .any(|report| report.step == step && report.value == value)
-        {
-            return Ok(Number::Known);
-        }
-        self.report(trial, step, value).map(Number::New)
     }
 
     /// Reports that a trial ran to its end, with its objective; without one, its result is computed from its
@@ -611,16 +590,6 @@ impl Study {
             )),
         }
     }
-}
-
-/// What becomes of a number of a trial's job.
-pub(crate) enum Number {
-    /// It is none: the trial is to be stopped, and to fail for this reason.
-    Broken(String),
-    /// It was reported before.
-    Known,
-    /// It is reported.
-    New(Verdict),
 }
 
 enum Decision {

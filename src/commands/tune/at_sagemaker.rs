@@ -10,9 +10,10 @@ use std::time::Duration;
 use stokehold_base::shell;
 use stokehold_objects::Options;
 use stokehold_sagemaker::Client;
-use stokehold_tune::run::Ending;
-use stokehold_tune::sagemaker::{self, Account, Kept};
-use stokehold_tune::{Ask, History, Plan, Study, Torn};
+use stokehold_trials::Plan;
+use stokehold_trials::run::Ending;
+use stokehold_trials::sagemaker::{self, Account, Kept};
+use stokehold_tune::{Ask, History, Study, Torn};
 
 use super::watch::Watch;
 use crate::asked;

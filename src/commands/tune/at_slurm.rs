@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use stokehold_jobs::slurm::{SCRIPT, State, Submitted, output};
-use stokehold_tune::run::News;
+use stokehold_trials::run::News;
 use stokehold_tune::{History, Study, Trial};
 
 use super::{finished_here, interrupted, watch};

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use stokehold_tune::run::{News, seconds_left};
+use stokehold_trials::run::{News, seconds_left};
 use stokehold_tune::{History, Outcome, Trial, in_words, short};
 
 use super::best_so_far;

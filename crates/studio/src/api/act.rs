@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
 use stokehold_profile::{Change, FOLDER, ProfileError};
-use stokehold_tune::run::{job_name, jobs};
+use stokehold_trials::run::{job_name, jobs};
 use stokehold_tune::{JOURNAL, Study, TuneError};
 
 use super::look::{OfKey, job_of, row_of};

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use stokehold_diagnose::runs::{Run, differing, flatten};
 use stokehold_profile::{FOLDER, ProfileError, check_free};
-use stokehold_tune::run::job_name;
+use stokehold_trials::run::job_name;
 use stokehold_tune::{JOURNAL, Study, Trial};
 
 use super::{Answer, Refusal, Shared, Site, blocking};

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use stokehold_jobs::{EntryPoint, Job, Metric, Status, Store};
 use stokehold_studio::{Options, Studio, StudioError};
-use stokehold_tune::run::{Room, create};
-use stokehold_tune::{Outcome, Parameter, Plan, Range, Scaling, Spec, Study};
+use stokehold_trials::Plan;
+use stokehold_trials::run::{Room, create};
+use stokehold_tune::{Outcome, Parameter, Range, Scaling, Spec, Study};
 
 use crate::live::{Events, job, values};
 use crate::{Running, two_runs, within};
@@ -259,7 +260,7 @@ fn a_trial_is_stopped_and_the_study_goes_on() {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let study = Study::open(&folder).unwrap();
-            stokehold_tune::run::run(study, &plan, &folder, Room::Shared, &stop, &mut |_, _| {}).unwrap()
+            stokehold_trials::run::run(study, &plan, &folder, Room::Shared, &stop, &mut |_, _| {}).unwrap()
         });
         within("trial 0 reports", || {
             let page = studio.get("/api/study?key=runs/study");

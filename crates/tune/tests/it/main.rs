@@ -2,7 +2,6 @@
 
 mod insight;
 mod journal;
-mod sagemaker;
 mod spaces;
 mod strategies;
 mod studies;

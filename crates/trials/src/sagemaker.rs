@@ -41,11 +41,12 @@ use stokehold_objects::Options;
 use stokehold_sagemaker::{
     Client, Cost, CreateTrainingJob, JobStatus, LogPosition, Plan as Request, SageMakerError, TrainingJob,
 };
+use stokehold_tune::{Ask, History, Strategy, Study, Trial, Values, Verdict};
 
 use crate::error::input;
+use crate::number::Number;
 use crate::run::{Ending, News};
-use crate::study::Number;
-use crate::{Ask, History, Plan, Strategy, Study, Trial, TuneError, Verdict};
+use crate::{Plan, TrialsError};
 
 pub use kept::Kept;
 use trial::Running;
@@ -64,7 +65,7 @@ const NEAR: f64 = 1e-5;
 ///
 /// # Errors
 /// Something has no counterpart there.
-pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TuneError> {
+pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TrialsError> {
     if plan.timeline || plan.metrics_file.is_some() {
         return input(format!(
             "on SageMaker an objective is found in a job's lines: name {:?} among the job's metrics, with a regex \
@@ -79,8 +80,7 @@ pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TuneError> {
         );
     }
     let space = plan.study.check()?;
-    let values = space.values(&space.dims().iter().map(|_| 0.5).collect::<Vec<_>>());
-    let sent = Request::new(&plan.job_of("study-000", &values), "study-000", region)?;
+    let sent = Request::new(&plan.job_of("study-000", &space.middle()), "study-000", region)?;
     let mut notes = sent.notes;
     notes.extend(sent.source.notes()?);
     if plan.job.spot.is_some() && plan.job.checkpoints.is_none() {
@@ -96,7 +96,7 @@ pub fn check(plan: &Plan, region: &str) -> Result<Vec<String>, TuneError> {
 ///
 /// # Errors
 /// The price of a machine is not given, or the plan is wrong.
-pub fn cost(plan: &Plan) -> Result<Cost, TuneError> {
+pub fn cost(plan: &Plan) -> Result<Cost, TrialsError> {
     let most = plan.study.limits.max_jobs as u64;
     let space = plan.study.check()?;
     let combinations = space.count().filter(|_| plan.study.strategy == Strategy::Grid);
@@ -107,7 +107,12 @@ pub fn cost(plan: &Plan) -> Result<Cost, TuneError> {
 ///
 /// # Errors
 /// The trial's values do not make a request that SageMaker takes.
-pub fn request(plan: &Plan, kept: &Kept, trial: &Trial, name: &str) -> Result<CreateTrainingJob, TuneError> {
+pub fn request(
+    plan: &Plan,
+    kept: &Kept,
+    trial: &Trial,
+    name: &str,
+) -> Result<CreateTrainingJob, TrialsError> {
     let mut job = plan.job_of(&kept.first(trial.number), &trial.values);
     if let Some(source) = &kept.source {
         job.source_dir = Some(source.into());
@@ -140,7 +145,7 @@ pub fn run(
     account: &Account<'_>,
     stop: &AtomicBool,
     show: &mut dyn FnMut(News<'_>, &History),
-) -> Result<Ending, TuneError> {
+) -> Result<Ending, TrialsError> {
     let objective = &plan.study.objective;
     let metric = plan.job.metrics.iter().find(|metric| &metric.name == objective);
     let Some(regex) = metric.and_then(|metric| metric.compile().ok()) else {
@@ -172,7 +177,7 @@ pub fn run(
             // The first error is the one that matters.
             let _ = tuner.give_all_back();
             Err(match error {
-                TuneError::SageMaker(source) if going > 0 => TuneError::Account { source, going },
+                TrialsError::SageMaker(source) if going > 0 => TrialsError::Account { source, going },
                 error => error,
             })
         }
@@ -180,8 +185,8 @@ pub fn run(
 }
 
 /// Puts the code of all trials into the bucket; returns where it is.
-fn upload(plan: &Plan, kept: &Kept, options: &Options) -> Result<String, TuneError> {
-    let job: Job = plan.job_of(&kept.name, &crate::Values::new());
+fn upload(plan: &Plan, kept: &Kept, options: &Options) -> Result<String, TrialsError> {
+    let job: Job = plan.job_of(&kept.name, &Values::new());
     let sent = Request::new(&job, &kept.name, &kept.region)?;
     sent.source
         .upload(&sent.source_uri, &options.in_region(&kept.region))?;
@@ -203,7 +208,7 @@ struct Tuner<'a> {
 }
 
 impl Tuner<'_> {
-    fn work(&mut self, look: Duration, stop: &AtomicBool) -> Result<Ending, TuneError> {
+    fn work(&mut self, look: Duration, stop: &AtomicBool) -> Result<Ending, TrialsError> {
         let mut end = None;
         let mut looked: Option<Instant> = None;
         loop {
@@ -237,7 +242,7 @@ impl Tuner<'_> {
         }
     }
 
-    fn give_all_back(&mut self) -> Result<(), TuneError> {
+    fn give_all_back(&mut self) -> Result<(), TrialsError> {
         while let Some((trial, _)) = self.running.pop_first() {
             self.study.give_back(trial)?;
         }
@@ -245,7 +250,7 @@ impl Tuner<'_> {
     }
 
     /// Takes up a trial. Its job's name is kept before anything is asked for.
-    fn begin(&mut self, trial: &Trial) -> Result<(), TuneError> {
+    fn begin(&mut self, trial: &Trial) -> Result<(), TrialsError> {
         let mut names = kept::names(self.folder, trial.number)?;
         let is_new = names.is_empty();
         if is_new {
@@ -265,10 +270,10 @@ impl Tuner<'_> {
     fn patiently(
         &mut self,
         trial: usize,
-        act: impl FnOnce(&mut Self) -> Result<(), TuneError>,
-    ) -> Result<(), TuneError> {
+        act: impl FnOnce(&mut Self) -> Result<(), TrialsError>,
+    ) -> Result<(), TrialsError> {
         match act(self) {
-            Err(TuneError::SageMaker(error)) if is_passing(&error) || self.is_full(&error) => {
+            Err(TrialsError::SageMaker(error)) if is_passing(&error) || self.is_full(&error) => {
                 self.unanswered(&format!("trial {trial}: {error}"));
                 Ok(())
             }
@@ -294,7 +299,7 @@ impl Tuner<'_> {
     }
 
     /// Creates a trial's job, under the last of its names.
-    fn create(&mut self, trial: &Trial) -> Result<(), TuneError> {
+    fn create(&mut self, trial: &Trial) -> Result<(), TrialsError> {
         let Some(name) = self
             .running
             .get(&trial.number)
@@ -316,7 +321,7 @@ impl Tuner<'_> {
         self.is_there(trial)
     }
 
-    fn is_there(&mut self, trial: &Trial) -> Result<(), TuneError> {
+    fn is_there(&mut self, trial: &Trial) -> Result<(), TrialsError> {
         if let Some(running) = self.running.get_mut(&trial.number) {
             running.is_there = true;
         }
@@ -325,7 +330,7 @@ impl Tuner<'_> {
     }
 
     /// Looks for the job of a trial that another process, or an earlier turn, has left.
-    fn find(&mut self, trial: &Trial) -> Result<(), TuneError> {
+    fn find(&mut self, trial: &Trial) -> Result<(), TrialsError> {
         let Some(running) = self.running.get_mut(&trial.number) else {
             return Ok(());
         };
@@ -363,7 +368,7 @@ impl Tuner<'_> {
         self.is_there(trial)
     }
 
-    fn look_at_all(&mut self, stop: &AtomicBool) -> Result<(), TuneError> {
+    fn look_at_all(&mut self, stop: &AtomicBool) -> Result<(), TrialsError> {
         self.is_unanswered = false;
         let trials: Vec<usize> = self.running.keys().copied().collect();
         let mut in_progress = BTreeSet::new();
@@ -390,7 +395,7 @@ impl Tuner<'_> {
     }
 
     /// Reads a trial's lines and state, and reports them.
-    fn look_at(&mut self, number: usize, in_progress: &BTreeSet<String>) -> Result<(), TuneError> {
+    fn look_at(&mut self, number: usize, in_progress: &BTreeSet<String>) -> Result<(), TrialsError> {
         let Some(running) = self.running.get_mut(&number) else {
             return Ok(());
         };
@@ -426,7 +431,7 @@ impl Tuner<'_> {
         self.settle(number)
     }
 
-    fn read_lines(&mut self, number: usize) -> Result<(), TuneError> {
+    fn read_lines(&mut self, number: usize) -> Result<(), TrialsError> {
         let Some(running) = self.running.get_mut(&number) else {
             return Ok(());
         };
@@ -473,14 +478,14 @@ impl Tuner<'_> {
         Ok(read?)
     }
 
-    fn report(&mut self, number: usize, step: u64, value: f64) -> Result<(), TuneError> {
+    fn report(&mut self, number: usize, step: u64, value: f64) -> Result<(), TrialsError> {
         let Some(running) = self.running.get_mut(&number) else {
             return Ok(());
         };
         if running.broken.is_some() {
             return Ok(());
         }
-        match self.study.take_number(number, step, value)? {
+        match Number::take(&mut self.study, number, step, value)? {
             Number::Broken(reason) => {
                 running.broken = Some(reason);
                 running.is_unwanted = true;
@@ -498,7 +503,7 @@ impl Tuner<'_> {
     }
 
     /// Tells the study how a trial's job ended, if it has and if its lines are read.
-    fn settle(&mut self, number: usize) -> Result<(), TuneError> {
+    fn settle(&mut self, number: usize) -> Result<(), TrialsError> {
         let Some(running) = self.running.get_mut(&number) else {
             return Ok(());
         };
@@ -561,20 +566,20 @@ impl Tuner<'_> {
         self.ended(number)
     }
 
-    fn fail(&mut self, number: usize, reason: &str) -> Result<(), TuneError> {
+    fn fail(&mut self, number: usize, reason: &str) -> Result<(), TrialsError> {
         self.running.remove(&number);
         self.study.tell_failed(number, reason)?;
         self.ended(number)
     }
 
-    fn ended(&mut self, number: usize) -> Result<(), TuneError> {
+    fn ended(&mut self, number: usize) -> Result<(), TrialsError> {
         let history = self.study.history();
         (self.show)(News::Ended(&history.trials[number]), history);
         Ok(())
     }
 
     /// Stops the jobs of trials that were given back before the study was over, and that no one follows.
-    fn stop_left(&mut self) -> Result<(), TuneError> {
+    fn stop_left(&mut self) -> Result<(), TrialsError> {
         let left: Vec<usize> = self.study.orphans()?.iter().map(|trial| trial.number).collect();
         for trial in left {
             let Some(name) = kept::names(self.folder, trial)?.pop() else {
@@ -596,7 +601,7 @@ impl Tuner<'_> {
 ///
 /// # Errors
 /// A file of the study cannot be read.
-pub fn jobs(folder: &Path, history: &History) -> Result<Vec<String>, TuneError> {
+pub fn jobs(folder: &Path, history: &History) -> Result<Vec<String>, TrialsError> {
     let names = history.running().map(|trial| kept::names(folder, trial.number));
     Ok(names
         .collect::<Result<Vec<_>, _>>()?
@@ -609,7 +614,7 @@ pub fn jobs(folder: &Path, history: &History) -> Result<Vec<String>, TuneError> 
 ///
 /// # Errors
 /// A file of the study cannot be read.
-pub fn job(folder: &Path, trial: usize) -> Result<Option<String>, TuneError> {
+pub fn job(folder: &Path, trial: usize) -> Result<Option<String>, TrialsError> {
     Ok(kept::names(folder, trial)?.pop())
 }
 

@@ -1,8 +1,7 @@
 //! Maps values to positions in a chart.
 
 use stokehold_page::svg::ticks;
-
-use crate::short;
+use stokehold_tune::short;
 
 /// An axis for objectives: logarithmic if they are positive and differ by a large factor.
 #[derive(Debug, Clone, Copy)]

@@ -8,9 +8,7 @@ use std::fmt::Write;
 
 use stokehold_page::html::{document, noted};
 use stokehold_page::svg::escape;
-
-use crate::event::{History, Outcome, Trial};
-use crate::{Insight, Strategy, in_words, short};
+use stokehold_tune::{History, Insight, Outcome, Strategy, Trial, in_words, short};
 
 /// At most this many trials are listed.
 const LISTED: usize = 500;

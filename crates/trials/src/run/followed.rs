@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use stokehold_base::growing::Growing;
 
-use crate::TuneError;
+use crate::TrialsError;
 
 /// A growing file of JSON lines.
 pub(super) struct Followed {
@@ -27,7 +27,7 @@ impl Followed {
     }
 
     /// Skips to the end of the file.
-    pub fn pass(&mut self) -> Result<(), TuneError> {
+    pub fn pass(&mut self) -> Result<(), TrialsError> {
         self.news()?;
         self.lines = 0;
         Ok(())
@@ -35,16 +35,16 @@ impl Followed {
 
     /// Steps and values of the lines written since the last call. The step is the line's `epoch`, or `step`,
     /// or its number.
-    pub fn news(&mut self) -> Result<Vec<(u64, f64)>, TuneError> {
+    pub fn news(&mut self) -> Result<Vec<(u64, f64)>, TrialsError> {
         let mut news = Vec::new();
         while self.take(&mut news)? {}
         Ok(news)
     }
 
     /// Adds what one look finds. Returns whether there is more.
-    fn take(&mut self, news: &mut Vec<(u64, f64)>) -> Result<bool, TuneError> {
+    fn take(&mut self, news: &mut Vec<(u64, f64)>) -> Result<bool, TrialsError> {
         let written = self.file.look();
-        let written = written.map_err(TuneError::io(self.file.path()))?;
+        let written = written.map_err(TrialsError::io(self.file.path()))?;
         // A trial that started over has truncated the file.
         if written.anew {
             self.lines = 0;

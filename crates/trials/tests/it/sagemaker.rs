@@ -14,9 +14,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
 use stokehold_sagemaker::Client;
-use stokehold_tune::run::{Ending, News, create};
-use stokehold_tune::sagemaker::{Account, Kept, check, jobs, run};
-use stokehold_tune::{End, History, Outcome, Plan, Study, TuneError};
+use stokehold_trials::run::{Ending, News, create};
+use stokehold_trials::sagemaker::{Account, Kept, check, jobs, run};
+use stokehold_trials::{Plan, TrialsError};
+use stokehold_tune::{End, History, Outcome, Study};
 
 use stub::{Reply, Request, Stub, options};
 
@@ -227,13 +228,8 @@ impl Place {
             jobs,
             stub: Stub::start(answers),
         };
-        create(
-            &place.plan(),
-            &place.folder(),
-            &AtomicBool::new(false),
-            &mut |_, _| {},
-        )
-        .unwrap();
+        let stop = AtomicBool::new(false);
+        create(&place.plan(), &place.folder(), &stop, &mut |_, _| {}).unwrap();
         Kept::new("my study", "eu-west-1").save(&place.folder()).unwrap();
         place
     }
@@ -254,7 +250,7 @@ impl Place {
         &self,
         stop: &AtomicBool,
         mut see: impl FnMut(&News<'_>, &History),
-    ) -> Result<Ending, TuneError> {
+    ) -> Result<Ending, TrialsError> {
         let options = options(&self.stub.address, Duration::from_millis(300));
         let client = self.client();
         let account = Account {
@@ -274,7 +270,7 @@ impl Place {
         )
     }
 
-    fn run(&self) -> Result<Ending, TuneError> {
+    fn run(&self) -> Result<Ending, TrialsError> {
         self.run_until(&AtomicBool::new(false), |_, _| {})
     }
 

@@ -32,11 +32,11 @@ use stokehold_base::clock::unix_now as now;
 use stokehold_base::lock::{Lock, Refused};
 use stokehold_jobs::{Claim, Job, JobError, Mode, Place, Record, Secondary, Status, Store};
 use stokehold_prepare::{Options, PrepareError, Progress};
+use stokehold_tune::{Ask, End, History, JOURNAL, Outcome, Study, Trial, Verdict};
 
 use crate::error::input;
-use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
-
-use crate::study::Number;
+use crate::number::Number;
+use crate::{Plan, TrialsError};
 use followed::Followed;
 use slots::free_slot;
 
@@ -77,17 +77,17 @@ pub enum Ending {
 ///
 /// # Errors
 /// The errors of [`Plan::check`]; a parent does not fit; the study exists, or another process creates it; a
-/// channel cannot be prepared; [`TuneError::Interrupted`].
+/// channel cannot be prepared; [`TrialsError::Interrupted`].
 pub fn create(
     plan: &Plan,
     folder: &Path,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&str, Progress),
-) -> Result<(), TuneError> {
+) -> Result<(), TrialsError> {
     plan.check()?;
     // Find all errors before anything is created.
     Study::in_memory(plan.study.clone())?;
-    fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
+    fs::create_dir_all(folder).map_err(TrialsError::io(folder))?;
     let path = folder.join(CREATING);
     let _lock = match Lock::take(&path) {
         Ok(lock) => lock,
@@ -97,7 +97,7 @@ pub fn create(
                 folder.display()
             ));
         }
-        Err(Refused::Io(error)) => return Err(TuneError::io(&path)(error)),
+        Err(Refused::Io(error)) => return Err(TrialsError::io(&path)(error)),
     };
     if folder.join(JOURNAL).exists() {
         return input(format!(
@@ -111,7 +111,7 @@ pub fn create(
             continue;
         };
         let shards = folder.join("prepared").join(name);
-        fs::create_dir_all(&shards).map_err(TuneError::io(&shards))?;
+        fs::create_dir_all(&shards).map_err(TrialsError::io(&shards))?;
         let options = Options {
             workers: Place::here().cores.len(),
             ..Options::default()
@@ -120,8 +120,8 @@ pub fn create(
             progress(name, at)
         });
         done.map_err(|error| match error {
-            PrepareError::Interrupted => TuneError::Interrupted,
-            source => TuneError::Prepare {
+            PrepareError::Interrupted => TrialsError::Interrupted,
+            source => TrialsError::Prepare {
                 channel: name.clone(),
                 source: Box::new(source),
             },
@@ -130,14 +130,15 @@ pub fn create(
         channel.mode = Some(Mode::Dir);
     }
     plan.save(folder)?;
-    Study::create(folder, plan.study.clone()).map(drop)
+    Study::create(folder, plan.study.clone())?;
+    Ok(())
 }
 
 /// The jobs of a study.
 ///
 /// # Errors
 /// The folder's path cannot be made absolute.
-pub fn jobs(folder: &Path) -> Result<Store, TuneError> {
+pub fn jobs(folder: &Path) -> Result<Store, TrialsError> {
     Ok(Store::new(&folder.join("jobs"))?)
 }
 
@@ -167,7 +168,7 @@ pub fn run(
     room: Room,
     stop: &AtomicBool,
     show: &mut dyn FnMut(News<'_>, &History),
-) -> Result<Ending, TuneError> {
+) -> Result<Ending, TrialsError> {
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
         let start = |work: Work| {
@@ -248,7 +249,7 @@ impl Tuner<'_> {
         receiver: &Receiver<Ended>,
         stop: &AtomicBool,
         start: &dyn Fn(Work),
-    ) -> Result<Ending, TuneError> {
+    ) -> Result<Ending, TrialsError> {
         let mut end = None;
         loop {
             let is_interrupted = stop.load(Ordering::SeqCst);
@@ -287,7 +288,7 @@ impl Tuner<'_> {
     }
 
     /// Asks for a trial and starts it, if there is a slot.
-    fn next(&mut self, start: &dyn Fn(Work)) -> Result<Next, TuneError> {
+    fn next(&mut self, start: &dyn Fn(Work)) -> Result<Next, TrialsError> {
         if self.room == Room::Whole && !self.running.is_empty() {
             return Ok(Next::Wait);
         }
@@ -343,14 +344,14 @@ impl Tuner<'_> {
     }
 
     /// The job of a trial: a new one, or one that a dead process left.
-    fn find(&self, trial: &Trial) -> Result<Found, TuneError> {
+    fn find(&self, trial: &Trial) -> Result<Found, TrialsError> {
         let name = job_name(trial.number);
         let record = match self.store.get(&name) {
             Ok(record) => record,
             Err(JobError::NoSuchJob { .. }) => {
                 let half_made = self.store.path(&name);
                 if half_made.exists() {
-                    fs::remove_dir_all(&half_made).map_err(TuneError::io(&half_made))?;
+                    fs::remove_dir_all(&half_made).map_err(TrialsError::io(&half_made))?;
                 }
                 self.store.create(&self.job(trial, name.clone()))?;
                 return Ok(Found::Claim {
@@ -405,14 +406,14 @@ impl Tuner<'_> {
         }
     }
 
-    fn report(&mut self, trial: usize, step: u64, value: f64) -> Result<(), TuneError> {
+    fn report(&mut self, trial: usize, step: u64, value: f64) -> Result<(), TrialsError> {
         let Some(running) = self.running.get_mut(&trial) else {
             return Ok(());
         };
         if running.broken.is_some() {
             return Ok(());
         }
-        match self.study.take_number(trial, step, value)? {
+        match Number::take(&mut self.study, trial, step, value)? {
             Number::Broken(reason) => {
                 running.broken = Some(reason);
                 running.stop.store(true, Ordering::SeqCst);
@@ -430,7 +431,7 @@ impl Tuner<'_> {
     }
 
     /// Reports the metrics that were written since the last call.
-    fn look_at(&mut self, trial: usize) -> Result<(), TuneError> {
+    fn look_at(&mut self, trial: usize) -> Result<(), TrialsError> {
         let news = match self.running.get_mut(&trial) {
             Some(running) => running.numbers.news()?,
             None => Vec::new(),
@@ -447,7 +448,7 @@ impl Tuner<'_> {
         trial: usize,
         record: Result<Box<Record>, JobError>,
         is_interrupted: bool,
-    ) -> Result<(), TuneError> {
+    ) -> Result<(), TrialsError> {
         self.look_at(trial)?;
         let Some(running) = self.running.remove(&trial) else {
             return Ok(());
@@ -474,11 +475,11 @@ impl Tuner<'_> {
                 Status::Stopped if is_unwanted => self.study.tell_stopped(trial),
                 // The job's machine was taken away: it continues when there is a slot.
                 Status::Stopped if record.secondary == Secondary::Interrupted => {
-                    return self.study.give_back(trial);
+                    return Ok(self.study.give_back(trial)?);
                 }
                 Status::Stopped if !is_interrupted => self.study.tell_stopped(trial),
                 Status::Stopped => {
-                    return self.study.give_back(trial);
+                    return Ok(self.study.give_back(trial)?);
                 }
                 // The script had succeeded, and there was no room to pack its results.
                 Status::Failed

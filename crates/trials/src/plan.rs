@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_base::whole;
 use stokehold_jobs::{Job, Kind, Mode, Sharing};
+use stokehold_tune::{Spec, TuneError, Values};
 
+use crate::TrialsError;
 use crate::error::input;
-use crate::{Spec, TuneError, Values};
 
 /// The file in a study's folder that describes the jobs of its trials.
 const PLAN: &str = "plan.json";
@@ -82,11 +83,13 @@ impl Plan {
     ///
     /// # Errors
     /// [`TuneError::File`] with the line; the errors of [`check`](Self::check).
-    pub fn read(path: &Path) -> Result<Self, TuneError> {
-        let wrong = |line, reason| TuneError::File {
-            path: path.to_owned(),
-            line,
-            reason,
+    pub fn read(path: &Path) -> Result<Self, TrialsError> {
+        let wrong = |line, reason| {
+            TrialsError::from(TuneError::File {
+                path: path.to_owned(),
+                line,
+                reason,
+            })
         };
         let text = fs::read_to_string(path).map_err(|error| wrong(None, error.to_string()))?;
         let of_toml = |error: toml::de::Error| {
@@ -110,7 +113,7 @@ impl Plan {
             for parent in &mut warm.parents {
                 // Absolute, because the study is compared with its file later, possibly from another folder.
                 let path = folder.join(&*parent);
-                *parent = std::path::absolute(&path).map_err(TuneError::io(&path))?;
+                *parent = std::path::absolute(&path).map_err(TrialsError::io(&path))?;
             }
         }
         let plan = Self {
@@ -121,7 +124,7 @@ impl Plan {
             prepare: written.prepare,
         };
         plan.check().map_err(|error| match error {
-            TuneError::Input(reason) => wrong(None, reason),
+            TrialsError::Tune(TuneError::Input(reason)) => wrong(None, reason),
             other => other,
         })?;
         Ok(plan)
@@ -131,7 +134,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn check(&self) -> Result<(), TuneError> {
+    pub fn check(&self) -> Result<(), TrialsError> {
         self.study.check()?;
         self.job.check()?;
         if self.job.name.is_some() {
@@ -170,7 +173,7 @@ impl Plan {
     }
 
     /// Checks whether a channel can be prepared, as far as possible without its data.
-    fn check_prepared(&self, name: &str) -> Result<(), TuneError> {
+    fn check_prepared(&self, name: &str) -> Result<(), TrialsError> {
         let Some(channel) = self.job.channels.get(name) else {
             return input(format!("prepare: {name:?} is no channel of the job"));
         };
@@ -189,39 +192,42 @@ impl Plan {
     ///
     /// # Errors
     /// There is none.
-    pub fn load(folder: &Path) -> Result<Self, TuneError> {
+    pub fn load(folder: &Path) -> Result<Self, TrialsError> {
         let path = folder.join(PLAN);
         let text = fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                TuneError::Input(format!("there is no study of jobs in {}", folder.display()))
+                TuneError::Input(format!("there is no study of jobs in {}", folder.display())).into()
             }
-            _ => TuneError::io(&path)(error),
+            _ => TrialsError::io(&path)(error),
         })?;
-        serde_json::from_slice(&text).map_err(|error| TuneError::File {
-            path,
-            line: Some(error.line()),
-            reason: error.to_string(),
+        serde_json::from_slice(&text).map_err(|error| {
+            TuneError::File {
+                path,
+                line: Some(error.line()),
+                reason: error.to_string(),
+            }
+            .into()
         })
     }
 
     /// Stores it in a study's folder, which is created.
-    pub(crate) fn save(&self, folder: &Path) -> Result<(), TuneError> {
-        fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
+    pub(crate) fn save(&self, folder: &Path) -> Result<(), TrialsError> {
+        fs::create_dir_all(folder).map_err(TrialsError::io(folder))?;
         let path = folder.join(PLAN);
         let mut plan = self.clone();
-        let here = std::env::current_dir().map_err(TuneError::io(Path::new(".")))?;
+        let here = std::env::current_dir().map_err(TrialsError::io(Path::new(".")))?;
         if let (None, Some(file)) = (&plan.job.source_dir, plan.job.entry_point.file()) {
             // Only the file itself is stored with the study, because its folder is not a key of a job.
             let source = folder.join("source");
             let (from, to) = (plan.job.beside.join(file), source.join(file));
-            fs::create_dir_all(to.parent().unwrap_or(&source)).map_err(TuneError::io(&source))?;
+            fs::create_dir_all(to.parent().unwrap_or(&source)).map_err(TrialsError::io(&source))?;
             fs::copy(&from, &to)
                 .map_err(|error| TuneError::Input(format!("the entry point {}: {error}", from.display())))?;
             plan.job.source_dir = Some(source);
         }
         plan.job = plan.job.within(&here);
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| TuneError::Input(error.to_string()))?;
-        whole::write(&path, text).map_err(TuneError::io(&path))
+        whole::write(&path, text).map_err(TrialsError::io(&path))
     }
 
     /// The job of a trial: `{NAME}` in hyperparameters and variables is replaced by the value of the
@@ -291,7 +297,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(text: &str) -> Result<Plan, TuneError> {
+    fn read(text: &str) -> Result<Plan, TrialsError> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tune.toml");
         fs::write(&path, text).unwrap();
@@ -394,7 +400,7 @@ mod tests {
             .position(|line| line.starts_with("strategy"))
             .map(|at| at + 1);
         assert!(
-            matches!(line, TuneError::File { line, .. } if line == expected),
+            matches!(line, TrialsError::Tune(TuneError::File { line, .. }) if line == expected),
             "{line}"
         );
     }

@@ -3,10 +3,9 @@
 use serde_json::Value;
 use stokehold_page::svg::{Svg, escape};
 use stokehold_page::words::clipped;
+use stokehold_tune::{History, Insight, Level, Outcome, Range, Space, Trial, in_words, short};
 
 use super::scale::Axis;
-use crate::event::{History, Outcome, Trial};
-use crate::{Insight, Level, in_words, short};
 
 /// The width of wide charts, in units of about a pixel; small charts are placed side by side.
 const WIDE: f64 = 1000.0;
@@ -111,7 +110,7 @@ pub(super) fn parallel(history: &History) -> String {
     let names: Vec<&str> = history
         .names()
         .into_iter()
-        .filter(|name| !matches!(history.spec.parameters[*name].range, crate::Range::Static { .. }))
+        .filter(|name| !matches!(history.spec.parameters[*name].range, Range::Static { .. }))
         .collect();
     let (top, bottom) = (46.0, 320.0);
     let (first, last) = (90.0, WIDE - 90.0);
@@ -168,13 +167,13 @@ pub(super) fn parallel(history: &History) -> String {
 
 /// Positions of values on their parameters' scales, 0..=1.
 struct Places {
-    space: Option<crate::Space>,
+    space: Option<Space>,
 }
 
 impl Places {
     fn new(history: &History) -> Self {
         Self {
-            space: crate::Space::new(&history.spec.parameters).ok(),
+            space: Space::new(&history.spec.parameters).ok(),
         }
     }
 
@@ -213,10 +212,7 @@ fn along(levels: &[Level], is_category: bool, from: f64, to: f64) -> impl Fn(f64
 }
 
 fn is_category(history: &History, name: &str) -> bool {
-    matches!(
-        history.spec.parameters[name].range,
-        crate::Range::Categorical { .. }
-    )
+    matches!(history.spec.parameters[name].range, Range::Categorical { .. })
 }
 
 /// A few of the levels, for labels.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use stokehold_base::lock;
 
-use crate::TuneError;
+use crate::TrialsError;
 
 /// Locks a slot that no process uses.
-pub(super) fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneError> {
+pub(super) fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TrialsError> {
     let folder = folder.join("slots");
-    fs::create_dir_all(&folder).map_err(TuneError::io(&folder))?;
+    fs::create_dir_all(&folder).map_err(TrialsError::io(&folder))?;
     for number in 0..slots {
         let path = folder.join(number.to_string());
-        if let Some(file) = lock::open(&path, Duration::ZERO).map_err(TuneError::io(&path))? {
+        if let Some(file) = lock::open(&path, Duration::ZERO).map_err(TrialsError::io(&path))? {
             return Ok(Some((number, file)));
         }
     }

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_base::random::mix;
 use stokehold_base::whole;
+use stokehold_tune::TuneError;
 
-use crate::TuneError;
+use crate::TrialsError;
 use crate::error::input;
 
 /// Where the trials of a study run: the file `sagemaker.json` in its folder.
@@ -48,7 +49,7 @@ impl Kept {
     ///
     /// # Errors
     /// There is none, or it cannot be read.
-    pub fn load(folder: &Path) -> Result<Self, TuneError> {
+    pub fn load(folder: &Path) -> Result<Self, TrialsError> {
         match read(&folder.join(FILE))? {
             Some(kept) => Ok(kept),
             None => input(format!(
@@ -62,7 +63,7 @@ impl Kept {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn save(&self, folder: &Path) -> Result<(), TuneError> {
+    pub fn save(&self, folder: &Path) -> Result<(), TrialsError> {
         write(&folder.join(FILE), self)
     }
 
@@ -90,32 +91,33 @@ fn of_trial(folder: &Path, trial: usize) -> PathBuf {
 }
 
 /// The names of a trial's jobs; none before the first.
-pub(super) fn names(folder: &Path, trial: usize) -> Result<Vec<String>, TuneError> {
+pub(super) fn names(folder: &Path, trial: usize) -> Result<Vec<String>, TrialsError> {
     Ok(read(&of_trial(folder, trial))?.unwrap_or_default())
 }
 
-pub(super) fn save_names(folder: &Path, trial: usize, names: &[String]) -> Result<(), TuneError> {
+pub(super) fn save_names(folder: &Path, trial: usize, names: &[String]) -> Result<(), TrialsError> {
     write(&of_trial(folder, trial), &names)
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TuneError> {
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, TrialsError> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(TuneError::io(path)(error)),
+        Err(error) => return Err(TrialsError::io(path)(error)),
     };
-    serde_json::from_slice(&text)
-        .map(Some)
-        .map_err(|error| TuneError::File {
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        TuneError::File {
             path: path.to_owned(),
             line: Some(error.line()),
             reason: error.to_string(),
-        })
+        }
+        .into()
+    })
 }
 
-fn write(path: &Path, what: &impl Serialize) -> Result<(), TuneError> {
+fn write(path: &Path, what: &impl Serialize) -> Result<(), TrialsError> {
     let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
+    fs::create_dir_all(folder).map_err(TrialsError::io(folder))?;
     let text = serde_json::to_vec_pretty(what).map_err(|error| TuneError::Input(error.to_string()))?;
-    whole::write(path, text).map_err(TuneError::io(path))
+    whole::write(path, text).map_err(TrialsError::io(path))
 }

@@ -1,0 +1,4 @@
+//! Studies of jobs as their users have them: run on SageMaker, and drawn.
+
+mod report;
+mod sagemaker;
