@@ -1,13 +1,13 @@
 //! A parameter of a study as its file has it: a range, a scaling, a condition.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A parameter: its range, and when it exists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "Written", rename = "Parameter"))]
 #[serde(try_from = "Written", into = "Written")]
-#[schemars(with = "Written", rename = "Parameter")]
 pub struct Parameter {
     /// The range.
     pub range: Range,
@@ -56,26 +56,27 @@ pub enum Range {
 
 // One struct for all types, so that a misspelt key, or a key of another type, is an error.
 /// A parameter: `{ type = "continuous", min = 0.001, max = 0.1 }`.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Parameter"))]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Parameter")]
 struct Written {
     /// What the parameter's values are. It decides which of the other keys there are.
     r#type: Type,
     /// For `continuous` and `integer`, which require it: the least value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<f64>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     min: Option<Number>,
     /// For `continuous` and `integer`, which require it: the greatest value; at least `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<f64>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     max: Option<Number>,
     /// For `continuous` and `integer`: how distances between values are measured. Default: `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scaling: Option<Scaling>,
     /// For `categorical`, which requires it: the values, which are texts, numbers or booleans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MOST_CATEGORIES))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = MOST_CATEGORIES)))]
     values: Option<Vec<Value>>,
     /// For `static`, which requires it: the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +87,8 @@ struct Written {
 }
 
 /// What the values of a parameter are.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum Type {
     /// Numbers from `min` to `max`.
@@ -199,7 +201,8 @@ impl From<Parameter> for Written {
 }
 
 /// How distances between values are measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Scaling {
     /// Logarithmic if min > 0 and max / min is 100 or more, else linear.
     #[default]
@@ -220,13 +223,14 @@ pub enum Scaling {
 pub const AUTO_LOGARITHMIC: f64 = 100.0;
 
 /// A parameter exists if another one exists and has one of these values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct When {
     /// The other parameter's name.
     pub parameter: String,
     /// The values of the other parameter with which this one exists.
-    #[schemars(length(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub is: Vec<Value>,
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TuneError;
@@ -12,11 +11,12 @@ use crate::parameter::Parameter;
 use crate::space::{Space, Values};
 
 /// What a study tunes, and how.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
     /// The name of the metric to minimise or maximise.
-    #[schemars(length(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub objective: String,
     /// Whether to minimise or maximise.
     #[serde(default)]
@@ -53,7 +53,8 @@ pub struct Spec {
 }
 
 /// Which objective is better.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// The smaller.
@@ -74,7 +75,8 @@ impl Direction {
 }
 
 /// Which of a trial's reports is its result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Take {
     /// The last one.
@@ -87,7 +89,8 @@ pub enum Take {
 }
 
 /// How the next values are chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// By a Gaussian process of the results so far: the point with the largest expected improvement.
@@ -104,24 +107,25 @@ pub enum Strategy {
 }
 
 /// When a study ends, and how many trials run at the same time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Limits {
     /// The study ends after this many trials.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_jobs: usize,
     /// The most trials that run at the same time, over all processes that work on the study.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_parallel_jobs: usize,
     /// The study ends after this many failed trials.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_failed_jobs: usize,
     /// The study ends after this many trials in a row without an improvement. Default: no such limit.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_jobs_without_improvement: Option<usize>,
     /// The study ends this many seconds after its start. Default: no such limit.
-    #[schemars(extend("exclusiveMinimum" = 0))]
+    #[cfg_attr(feature = "schema", schemars(extend("exclusiveMinimum" = 0)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run_seconds: Option<f64>,
     /// The study ends when a trial's objective is at least this good. Default: no such limit.
@@ -147,7 +151,8 @@ impl Default for Limits {
 }
 
 /// Which trials to stop before their end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct EarlyStopping {
     /// The rule that stops trials.
@@ -160,7 +165,7 @@ pub struct EarlyStopping {
     /// that is improving.
     pub grace_reports: usize,
     /// For the rule `auto`: no trial is stopped before this many others can be compared.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub min_trials: usize,
 }
 
@@ -176,7 +181,8 @@ impl Default for EarlyStopping {
 }
 
 /// A rule for early stopping.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
     /// Every trial runs to its end.
@@ -189,7 +195,8 @@ pub enum Rule {
 }
 
 /// What the median rule compares.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
     /// A trial's objective with the running averages of all earlier trials up to the same step (SageMaker).
@@ -200,19 +207,20 @@ pub enum Against {
 }
 
 /// The steps at which trials are compared: `min-steps`, that times `reduction`, and so on, below `max-steps`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Rungs {
     /// The first step at which trials are compared; below `max-steps`.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     #[serde(default = "one")]
     pub min_steps: u64,
     /// The number of steps of a complete trial. Trials are compared below it.
-    #[schemars(range(min = 2))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 2)))]
     pub max_steps: u64,
     /// One of this many trials continues beyond a comparison, and the next comparison is at this many times
     /// the step.
-    #[schemars(range(min = 2))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 2)))]
     #[serde(default = "three")]
     pub reduction: u64,
 }
@@ -226,19 +234,21 @@ fn three() -> u64 {
 }
 
 /// Earlier studies to build on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarmStart {
     /// What the study has in common with its parents.
     pub kind: Kind,
     /// The folders of the earlier studies.
-    #[schemars(length(min = 1, max = MOST_PARENTS))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = MOST_PARENTS)))]
     pub parents: Vec<PathBuf>,
 }
 
 /// What a study has in common with its parents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "WarmStartKind")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "WarmStartKind"))]
 pub enum Kind {
     /// Data and algorithm: the parents' results count like the study's own, also for the best result.
     IdenticalDataAndAlgorithm,
