@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use clap::{Args as ClapArgs, Subcommand};
 use stokehold_base::shell;
 use stokehold_jobs::{Job, Line, Record, Status, Store};
+use stokehold_sagemaker::section;
 
 pub use at_sagemaker::At;
 
@@ -248,7 +249,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Command::Import(asked) => import::run(&asked),
         Command::Init { file } => init(&file),
         Command::Schema => {
-            terminal::json(&Job::schema())?;
+            terminal::json(&section::in_schema(Job::schema()))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Trainer => trainer::run(),

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use stokehold_jobs::{Channel, Job};
 use stokehold_pipeline::Pipeline;
 use stokehold_profile::{Ending, Recording, Sampler, Settings, Tree};
+use stokehold_sagemaker::section;
 use stokehold_trials::Plan;
 use stokehold_tune::AUTO_LOGARITHMIC;
 
@@ -63,9 +64,8 @@ type Read = fn(&Value) -> Result<Value, String>;
 /// Reads a job file as `stokehold job run` does.
 fn read_job(file: &Value) -> Result<Value, String> {
     with_file(file, |path| {
-        let job = Job::read(path).map_err(|error| error.to_string())?;
-        job.check().map_err(|error| error.to_string())?;
-        Ok(serde_json::to_value(job).unwrap())
+        let job = section::read(path).and_then(|job| section::check(&job).map(|()| job));
+        Ok(serde_json::to_value(job.map_err(|error| error.to_string())?).unwrap())
     })
 }
 
@@ -249,7 +249,7 @@ fn the_reference_of_accelerators_is_true() {
 /// Job files and study files: tables, schema, reader.
 fn files() -> [(Vec<Table>, Value, Read); 2] {
     [
-        (tables_of_jobs(), Job::schema(), read_job),
+        (tables_of_jobs(), section::in_schema(Job::schema()), read_job),
         (tables_of_studies(), Plan::schema(), read_study),
     ]
 }
@@ -335,7 +335,7 @@ fn the_reference_of_schemas_is_true() {
     let evaluation = schemars::schema_for!(stokehold_train::infer::Evaluation);
     let of_pixels = schemars::schema_for!(stokehold_train::infer::PixelEvaluation);
     for (name, schema) in [
-        ("job", Job::schema()),
+        ("job", section::in_schema(Job::schema())),
         ("study", Plan::schema()),
         ("compare", report.into()),
         ("evaluation", evaluation.into()),
@@ -549,7 +549,7 @@ fn every_example_is_what_its_schema_says() {
         let value: Value = toml::from_str(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
         let schema = match value.get("study") {
             Some(_) => Plan::schema(),
-            None => Job::schema(),
+            None => section::in_schema(Job::schema()),
         };
         assert!(is_valid(&value, &schema, &schema), "{place}:\n{text}");
     }

@@ -95,6 +95,16 @@ impl JobError {
         matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
     }
 
+    /// What TOML's reader says of the text of a file, with the line.
+    pub fn in_file(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        Self::File {
+            path: path.to_owned(),
+            line: before.map(|before| before.matches('\n').count() + 1),
+            reason: error.message().to_owned(),
+        }
+    }
+
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }

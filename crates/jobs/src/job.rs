@@ -2,7 +2,6 @@
 
 pub(crate) mod channel;
 pub(crate) mod profiler;
-pub(crate) mod sagemaker;
 pub(crate) mod secret;
 pub(crate) mod spot;
 
@@ -19,7 +18,7 @@ use stokehold_base::secret::is_secret;
 use stokehold_objects::Location;
 
 use crate::data::source;
-use crate::{Channel, JobError, OnSageMaker, Profiling, Spot, writes};
+use crate::{Channel, JobError, Profiling, Spot, writes};
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,7 +108,8 @@ pub struct Job {
     pub profiler: Option<Profiling>,
     /// What the job needs on SageMaker and not here. Default: it cannot run there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sagemaker: Option<OnSageMaker>,
+    #[schemars(with = "Option<BTreeMap<String, Value>>")]
+    pub sagemaker: Option<toml::Table>,
     /// Whether the metrics also go to an event file in the job's folder, while it runs: `tensorboard --logdir FOLDER`.
     #[serde(default)]
     pub tensorboard: bool,
@@ -335,8 +335,8 @@ impl Job {
         include_str!("job.toml")
     }
 
-    /// The JSON schema of a job file, for editors and other programs. [`check`](Self::check) tests the rules
-    /// that a schema cannot express.
+    /// The JSON schema of a job file, for editors and other programs; in it the section `[sagemaker]` is any table.
+    /// [`check`](Self::check) tests the rules that a schema cannot express.
     pub fn schema() -> Value {
         schemars::schema_for!(Self).to_value()
     }
@@ -346,12 +346,19 @@ impl Job {
     /// # Errors
     /// [`JobError::File`] with the line.
     pub fn read(path: &Path) -> Result<Self, JobError> {
-        let text = fs::read_to_string(path).map_err(|error| JobError::File {
+        Self::parse(&Self::text(path)?, path)
+    }
+
+    /// The text of a job file.
+    ///
+    /// # Errors
+    /// [`JobError::File`] if it cannot be read.
+    pub fn text(path: &Path) -> Result<String, JobError> {
+        fs::read_to_string(path).map_err(|error| JobError::File {
             path: path.to_owned(),
             line: None,
             reason: error.to_string(),
-        })?;
-        Self::parse(&text, path)
+        })
     }
 
     /// As [`read`](Self::read), of what the file at `path` has or would have in it.
@@ -359,14 +366,7 @@ impl Job {
     /// # Errors
     /// [`JobError::File`] with the line.
     pub fn parse(text: &str, path: &Path) -> Result<Self, JobError> {
-        let job: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().and_then(|span| text.get(..span.start));
-            JobError::File {
-                path: path.to_owned(),
-                line: line.map(|before| before.matches('\n').count() + 1),
-                reason: error.message().to_owned(),
-            }
-        })?;
+        let job: Self = toml::from_str(text).map_err(|error| JobError::in_file(path, text, &error))?;
         // What TOML has and JSON lacks has become null and a table by now.
         if let Some((name, _)) = job.hyperparameters.iter().find(|(_, value)| is_lost(value)) {
             return Err(JobError::File {
@@ -535,9 +535,6 @@ impl Job {
             .as_ref()
             .and_then(|spot| spot.wrong(self.max_run_seconds))
         {
-            return Some(reason);
-        }
-        if let Some(reason) = self.sagemaker.as_ref().and_then(OnSageMaker::wrong) {
             return Some(reason);
         }
         if let Some(reason) = self.profiling().wrong(self.profile) {

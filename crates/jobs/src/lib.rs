@@ -61,6 +61,11 @@
 //! [`Store::submit`] hands a job to Slurm. Its runner then works on the first node of the Slurm job, and the instances on one
 //! node each, or all on one. [`slurm`] and `runner/nodes.rs` have the details.
 //!
+//! # The section `[sagemaker]`
+//! A job keeps this section of its file as a table, [`Job::sagemaker`], and does not judge it: the crate that sends jobs to
+//! SageMaker knows its keys. A program that has that crate reads job files by its functions, so the command line and the studio
+//! refuse a wrong section wherever the job is to run.
+//!
 //! # Measurements
 //! [`ways`] measures a channel's modes on the user's own data, each as a job, and says which to choose.
 //!
@@ -114,7 +119,6 @@ pub use decode::{Decoded, decode_hyperparameter};
 pub use error::JobError;
 pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use job::profiler::Profiling;
-pub use job::sagemaker::{Framework, InstanceGroup, OnSageMaker};
 pub use job::secret::is_secret_hyperparameter;
 pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};

@@ -155,17 +155,14 @@ fn money(amount: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stokehold_jobs::{EntryPoint, InstanceGroup, OnSageMaker, Spot};
+    use stokehold_jobs::{EntryPoint, Spot};
 
     fn job() -> Job {
         let mut job = Job::new(EntryPoint::Python("train.py".to_owned()));
         job.instance_type = "ml.g5.xlarge".to_owned();
         job.instances = 2;
         job.max_run_seconds = 5400;
-        job.sagemaker = Some(OnSageMaker {
-            price: Some(1.5),
-            ..crate::import::section()
-        });
+        job.sagemaker = Some("role = \"arn\"\nprice = 1.5".parse().unwrap());
         job
     }
 
@@ -179,7 +176,8 @@ mod tests {
             "cost: at most 4.50: 2 ml.g5.xlarge at 1.5 an hour each, for max-run-seconds = 5400 s = 1.50 h\n\
              not in it: the 120 s of a script that is stopped, disks, buckets, file systems, logs and transfers"
         );
-        job.sagemaker.as_mut().unwrap().keep_alive_seconds = Some(1800);
+        let section = job.sagemaker.as_mut().unwrap();
+        section.insert("keep-alive-seconds".to_owned(), 1800.into());
         assert_eq!(Cost::of(&job).unwrap().most(), 6.0);
         let several = Cost::of(&job).unwrap().of_jobs(10);
         assert_eq!(several.most(), 60.0);
@@ -205,7 +203,7 @@ mod tests {
             ..Spot::default()
         });
         assert_eq!(Cost::of(&job).unwrap().most(), 4.5);
-        job.sagemaker.as_mut().unwrap().price = None;
+        job.sagemaker.as_mut().unwrap().remove("price");
         let cost = Cost::of(&job).unwrap();
         assert_eq!(cost.most(), 9.0);
         assert!(cost.to_string().contains("spot machines cost less"), "{cost}");
@@ -214,21 +212,17 @@ mod tests {
     #[test]
     fn groups_have_their_own_prices() {
         let mut job = job();
-        let group = |price| InstanceGroup {
-            name: "a".to_owned(),
-            instance_type: "ml.c5.xlarge".to_owned(),
-            instances: 4,
-            channels: None,
-            price,
-        };
-        job.sagemaker.as_mut().unwrap().instance_groups = vec![group(None), group(Some(0.25))];
+        let group = "{ name = \"a\", instance-type = \"ml.c5.xlarge\", instances = 4 }";
+        let priced = group.replace(" }", ", price = 0.25 }");
+        let text = format!("role = \"arn\"\nprice = 1.5\ninstance-groups = [{group}, {priced}]");
+        job.sagemaker = Some(text.parse().unwrap());
         assert_eq!(Cost::of(&job).unwrap().most(), 1.5 * (4.0 * 1.5 + 4.0 * 0.25));
     }
 
     #[test]
     fn without_a_price_nothing_is_estimated() {
         let mut job = job();
-        job.sagemaker.as_mut().unwrap().price = None;
+        job.sagemaker.as_mut().unwrap().remove("price");
         let error = Cost::of(&job).unwrap_err().to_string();
         assert!(
             error.contains("[sagemaker] price = .., what a machine ml.g5.xlarge costs"),

@@ -1,8 +1,9 @@
 //! The addresses of AWS's own images (deep learning containers).
 
-use stokehold_jobs::{Distribution, Framework, OnSageMaker};
+use stokehold_jobs::Distribution;
 
 use crate::SageMakerError;
+use crate::section::{Framework, OnSageMaker};
 
 /// The account whose registry has the images in most regions.
 const USUAL: &str = "763104351884";
@@ -208,7 +209,7 @@ mod tests {
             }),
             framework_version: Some(version.to_owned()),
             python_version: Some(python.to_owned()),
-            ..crate::import::section()
+            ..OnSageMaker::default()
         };
         image(&section, region, &[machine], launch)
     }

@@ -14,10 +14,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use stokehold_base::fault::Fault;
 use stokehold_base::secret::is_secret;
-use stokehold_jobs::{Channel, EntryPoint, Job, OnSageMaker, Profiling, Spot};
+use stokehold_jobs::{Channel, EntryPoint, Job, Profiling, Spot};
 use toml::Table;
 
 use crate::Plan;
+use crate::section::{self, OnSageMaker};
 
 /// A job file that was made of a training job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +85,7 @@ const SECTIONS: [(Part, &str); 7] = [
 /// A job file that is being made.
 struct Draft {
     job: Job,
+    sagemaker: OnSageMaker,
     /// Whether the job's entry point is known; if not, its key is a comment.
     has_entry_point: bool,
     /// The first lines.
@@ -95,19 +97,17 @@ struct Draft {
 
 impl Draft {
     fn new() -> Self {
-        let mut job = Job::new(EntryPoint::Python("train.py".to_owned()));
-        job.sagemaker = Some(section());
         Self {
-            job,
+            job: Job::new(EntryPoint::Python("train.py".to_owned())),
+            sagemaker: OnSageMaker {
+                volume_gigabytes: 30,
+                ..OnSageMaker::default()
+            },
             has_entry_point: false,
             heading: Vec::new(),
             remarks: Vec::new(),
             lost: Vec::new(),
         }
-    }
-
-    fn sagemaker(&mut self) -> &mut OnSageMaker {
-        self.job.sagemaker.get_or_insert_with(section)
     }
 
     fn spot(&mut self) -> &mut Spot {
@@ -135,7 +135,7 @@ impl Draft {
         }
         self.job.channels.insert(name.to_owned(), channel);
         if let Some(place) = place {
-            self.sagemaker().channels.insert(name.to_owned(), place);
+            self.sagemaker.channels.insert(name.to_owned(), place);
         }
     }
 
@@ -145,7 +145,7 @@ impl Draft {
             let text = format!("label {key} = \"..\": its value looks like a secret and is not written out");
             return self.remark(Part::SageMaker, text);
         }
-        self.sagemaker().tags.insert(key.to_owned(), value);
+        self.sagemaker.tags.insert(key.to_owned(), value);
     }
 
     /// Variables; those that look like secrets become remarks without their values.
@@ -201,7 +201,7 @@ impl Draft {
     }
 
     fn text(&self) -> String {
-        let mut all = pruned(&self.job);
+        let mut all = pruned(&self.job, &self.sagemaker);
         let sections: Vec<(Part, &str, Option<toml::Value>)> = SECTIONS
             .iter()
             .map(|(part, name)| (*part, *name, all.remove(*name)))
@@ -254,11 +254,9 @@ impl Draft {
                 return (here, None);
             }
         };
-        here.extend(job.check().err().map(|error| error.to_string()));
+        here.extend(section::check(&job).err().map(|error| error.to_string()));
         // Any region will do for the rest.
-        let section = self.job.sagemaker.as_ref();
-        let region = section.and_then(|section| section.region.as_deref());
-        let region = region.unwrap_or("us-east-1");
+        let region = self.sagemaker.region.as_deref().unwrap_or("us-east-1");
         let there = Plan::new(&job, "imported", region).err();
         (here, there.map(|error| format!("on SageMaker: {error}")))
     }
@@ -266,30 +264,6 @@ impl Draft {
     fn comments(&self, part: Part) -> String {
         let own = self.remarks.iter().filter(|(of, _)| *of == part);
         own.map(|(_, text)| comment(text)).collect()
-    }
-}
-
-/// A section of which nothing is known.
-pub(crate) fn section() -> OnSageMaker {
-    OnSageMaker {
-        role: String::new(),
-        region: None,
-        image: None,
-        framework: None,
-        framework_version: None,
-        python_version: None,
-        volume_gigabytes: 30,
-        keep_alive_seconds: None,
-        subnets: Vec::new(),
-        security_groups: Vec::new(),
-        network_isolation: false,
-        encrypt_traffic: false,
-        kms_key: None,
-        volume_kms_key: None,
-        tags: BTreeMap::new(),
-        price: None,
-        instance_groups: Vec::new(),
-        channels: BTreeMap::new(),
     }
 }
 
@@ -320,10 +294,14 @@ fn comment(text: &str) -> String {
 }
 
 /// The job as a table, without keys that have their defaults.
-fn pruned(job: &Job) -> Table {
+fn pruned(job: &Job, section: &OnSageMaker) -> Table {
     let of = |job: &Job| Table::try_from(job).unwrap_or_default();
     let (mut all, usual) = (of(job), of(&Job::new(job.entry_point.clone())));
     all.retain(|key, value| key == "entry-point" || usual.get(key) != Some(value));
+    all.insert(
+        "sagemaker".to_owned(),
+        Table::try_from(section).unwrap_or_default().into(),
+    );
     all.retain(|_, value| !is_empty(value));
     let prune = |table: &mut toml::Value, usual: Table| {
         if let Some(table) = table.as_table_mut() {

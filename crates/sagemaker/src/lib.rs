@@ -52,6 +52,7 @@ mod image;
 mod import;
 mod plan;
 mod request;
+pub mod section;
 mod source;
 
 pub use answer::{

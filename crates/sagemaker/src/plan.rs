@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use stokehold_base::uri;
 use stokehold_jobs::{
-    Access, Channel as JobChannel, Compression, Distribution as Launch, EntryPoint, Job, Kind, Mode,
-    OnSageMaker, Sharing, Wrapper,
+    Access, Channel as JobChannel, Compression, Distribution as Launch, EntryPoint, Job, Kind, Mode, Sharing,
+    Wrapper,
 };
 use stokehold_objects::{Location, Options};
 
 use crate::image::image;
+use crate::section::{self, OnSageMaker};
 use crate::source::is_hidden;
 use crate::{
     Channel, CheckpointConfig, Client, CompressionType, CreateTrainingJob, DataSource, Distribution,
@@ -40,13 +41,14 @@ impl Plan {
     /// The job's section `[sagemaker]`.
     ///
     /// # Errors
-    /// There is none.
-    pub fn section(job: &Job) -> Result<&OnSageMaker, SageMakerError> {
-        match &job.sagemaker {
-            Some(section) => Ok(section),
-            None => input(
+    /// There is none, or a key of it is wrong, missing or unknown.
+    pub fn section(job: &Job) -> Result<OnSageMaker, SageMakerError> {
+        match section::of(job) {
+            Ok(Some(section)) => Ok(section),
+            Ok(None) => input(
                 "the job file has no section [sagemaker]; write one with role and image (`stokehold job init` shows its keys)",
             ),
+            Err(error) => input(error.to_string()),
         }
     }
 
@@ -55,7 +57,7 @@ impl Plan {
     /// # Errors
     /// The file lacks what SageMaker wants, or has something that SageMaker has no counterpart of, and that matters.
     pub fn new(job: &Job, name: &str, region: &str) -> Result<Self, SageMakerError> {
-        let section = Self::section(job)?;
+        let section = &Self::section(job)?;
         let Some(output) = job.output.as_deref().filter(|output| output.starts_with("s3://")) else {
             return input("SageMaker puts the model into a bucket; write output = \"s3://BUCKET/..\"");
         };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  a file below the folders ─┐                        ┌─► a fault: what, section, key, line
-//!  pasted text ──────────────┼─► TOML ─► Job::parse ──┤
+//!  pasted text ──────────────┼─► TOML ─► Job, parsed ─┤
 //!  a past job, without       │           Store::check └─► Store::create ─► Store::start: a process of its own, which outlives
 //!   its secrets ─────────────┤                            ▲               the studio
 //!  values of the form ───────┘    secrets of the past job ┘
@@ -20,6 +20,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use stokehold_jobs::{Job, JobError, Store};
+use stokehold_sagemaker::section;
 
 use crate::api::{Answer, Refusal, Shared, Site, act_for, blocking};
 use crate::places::Lost;
@@ -64,7 +65,8 @@ fn allowed(site: &Site) -> Result<&Store, Refusal> {
 
 async fn schema(State(site): Shared) -> Answer {
     let store = allowed(&site)?;
-    let values = json!({"folder": store.root().display().to_string(), "schema": Job::schema()});
+    let values =
+        json!({"folder": store.root().display().to_string(), "schema": section::in_schema(Job::schema())});
     Ok(Json(values))
 }
 
@@ -201,8 +203,9 @@ fn text_of(asked: &Asked) -> Result<String, Fault> {
 fn job_of(store: &Store, site: &Site, text: &str, from: &From) -> Result<Result<Job, Fault>, Refusal> {
     let path = folder(store, site, from)?.join("job.toml");
     let past = from.key.as_deref().map(|key| past(site, key)).transpose()?;
-    let job = Job::parse(text, &path)
+    let job = section::parse(text, &path)
         .and_then(|job| job.with_secrets_of(past.as_ref()))
+        .and_then(|job| section::check(&job).map(|()| job))
         .and_then(|job| store.check(&job).map(|()| job));
     Ok(job.map_err(|error| fault(text, &error)))
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_base::whole;
 use stokehold_jobs::{Job, Kind, Mode, Sharing};
+use stokehold_sagemaker::section;
 use stokehold_tune::{Spec, TuneError, Values};
 
 use crate::TrialsError;
@@ -76,7 +77,7 @@ impl Plan {
     /// The JSON schema of a study file, for editors and other programs. [`check`](Self::check) tests the
     /// rules that a schema cannot express.
     pub fn schema() -> Value {
-        schemars::schema_for!(Self).to_value()
+        section::in_schema(schemars::schema_for!(Self).to_value())
     }
 
     /// Reads the file of a study. Relative paths in it are relative to its folder.
@@ -102,10 +103,11 @@ impl Plan {
         let mut written: Written = toml::from_str(&text).map_err(of_toml)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let job = match written.job {
-            toml::Value::String(job) => Job::read(&folder.join(job))?,
+            toml::Value::String(job) => section::read(&folder.join(job))?,
             table => {
                 let job: Result<Job, toml::de::Error> = table.try_into();
                 let job = job.map_err(|error| wrong(None, format!("[job]: {}", error.message())))?;
+                let job = section::settled(job).map_err(|error| wrong(None, format!("[job]: {error}")))?;
                 job.within(folder)
             }
         };
@@ -136,7 +138,7 @@ impl Plan {
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), TrialsError> {
         self.study.check()?;
-        self.job.check()?;
+        section::check(&self.job)?;
         if self.job.name.is_some() {
             return input("the job has a name; trials are named by their numbers, so leave it out");
         }

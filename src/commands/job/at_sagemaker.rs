@@ -66,7 +66,6 @@ pub struct Way {
 
 /// Hands a job to SageMaker, and follows it.
 pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
-    job.check()?;
     let section = Plan::section(job)?;
     let options = Options::default();
     let client = asked::client(section.region.as_deref(), &options)?;

@@ -13,6 +13,7 @@ use signal_hook::consts::SIGTERM;
 use stokehold_jobs::{
     Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, RUNNER_READY, Simulation, Store,
 };
+use stokehold_sagemaker::section;
 
 use super::at_sagemaker::{self, Way};
 use super::{at_slurm, code, print, show};
@@ -148,7 +149,7 @@ impl Asked {
     /// The job described by a file, by these options, or by both.
     fn job(self, file: Option<Local>) -> Result<Job, Box<dyn Error>> {
         let mut job = match (&file, &self.entry_point) {
-            (Some(file), _) => Job::read(file)?,
+            (Some(file), _) => section::read(file)?,
             (None, Some(entry_point)) => Job::new(entry_point.clone()),
             (None, None) => {
                 let text =
@@ -188,6 +189,7 @@ impl Asked {
             job.metrics.retain(|known| known.name != metric.name);
             job.metrics.push(metric);
         }
+        section::check(&job)?;
         Ok(job)
     }
 }

@@ -29,8 +29,7 @@ fn schema_and_reader_agree() {
         f = { uri = \"f\", access = \"rw\" }\ng = \"g,access=rw\"\n\
         u = { uri = \"s3://b/u\", mode = \"Pipe\", shuffle = 7, wrapper = \"RecordIO\" }\n\
         [[metrics]]\nname = \"m\"\nregex = \"(.)\"\n\
-        [sagemaker]\nrole = \"arn\"\nframework = \"pytorch\"\nkeep-alive-seconds = 600\nsubnets = [\"s\"]\n\
-        [sagemaker.tags]\na = \"b\"\n[sagemaker.channels]\nt = \"efs://fs-1/t\"\n";
+        [sagemaker]\nkept = \"and not judged\"\n";
     for text in ["entry-point = \"a.py\"\n", all, Job::template()] {
         assert_eq!(agree(text), (true, true), "{text}");
     }
@@ -60,11 +59,7 @@ fn schema_and_reader_agree() {
         "entry-point = \"a\"\n[channels.t]\nuri = \"s3://b\"\nmod = \"File\"",
         "entry-point = \"a\"\n[channels.t]\nuri = \"s3://b\"\nmode = \"Pipe\"\nshuffle = -1",
         "entry-point = \"a\"\n[channels.t]\nuri = \"s3://b\"\ndistribution = \"Sharded\"",
-        "entry-point = \"a\"\n[sagemaker]",
-        "entry-point = \"a\"\n[sagemaker]\nrole = \"arn\"\nframework = \"mxnet\"",
-        "entry-point = \"a\"\n[sagemaker]\nrole = \"arn\"\nvolume-gigabytes = 0",
-        "entry-point = \"a\"\n[sagemaker]\nrole = \"arn\"\nkeep-alive-seconds = 21601",
-        "entry-point = \"a\"\n[sagemaker]\nrole = \"arn\"\ninstance-type = \"ml.x\"",
+        "entry-point = \"a\"\nsagemaker = 1",
         "entry-point = \"a\"\n[[metrics]]\nname = \"m\"",
         "entry-point = \"a\"\n[[metrics]]\nname = \"m\"\nregex = \"(.)\"\nunit = \"s\"",
     ] {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use stokehold_jobs::{
-    Access, Channel, Compression, Decoded, Distribution, EntryPoint, InstanceGroup, Kind, Metric, Mode,
-    Sharing, Wrapper, contract, decode_hyperparameter,
+    Access, Channel, Compression, Decoded, Distribution, EntryPoint, Kind, Metric, Mode, Sharing, Wrapper,
+    contract, decode_hyperparameter,
 };
 
 use super::{Draft, ImportError, Part, is_toml, said};
 use crate::check::is_secret_hyperparameter;
+use crate::section::InstanceGroup;
 
 /// Members that say what became of the job and not what it is.
 const ANSWERS: [&str; 22] = [
@@ -145,7 +146,7 @@ pub(super) fn draft(
         members.0.remove(answer);
     }
     profiler(&mut draft, &mut members);
-    draft.sagemaker().role = members.text("RoleArn").unwrap_or_default();
+    draft.sagemaker.role = members.text("RoleArn").unwrap_or_default();
     let mode = algorithm(&mut draft, &mut members);
     hyperparameters(&mut draft, &mut members);
     machines(&mut draft, &mut members);
@@ -153,12 +154,12 @@ pub(super) fn draft(
     channels(&mut draft, &mut members, mode);
     output(&mut draft, &mut members);
     if let Some(mut network) = members.object("VpcConfig") {
-        draft.sagemaker().subnets = network.texts("Subnets");
-        draft.sagemaker().security_groups = network.texts("SecurityGroupIds");
+        draft.sagemaker.subnets = network.texts("Subnets");
+        draft.sagemaker.security_groups = network.texts("SecurityGroupIds");
         network.rest(&mut draft, Part::SageMaker, "VpcConfig.");
     }
-    draft.sagemaker().network_isolation = members.truth("EnableNetworkIsolation");
-    draft.sagemaker().encrypt_traffic = members.truth("EnableInterContainerTrafficEncryption");
+    draft.sagemaker.network_isolation = members.truth("EnableNetworkIsolation");
+    draft.sagemaker.encrypt_traffic = members.truth("EnableInterContainerTrafficEncryption");
     environment(&mut draft, &mut members);
     labels(&mut draft, tags);
     members.rest(&mut draft, Part::Top, "");
@@ -187,7 +188,7 @@ fn head(draft: &mut Draft, name: &str, description: &Value) {
     let arn = text("/TrainingJobArn").unwrap_or_default();
     // arn:aws:sagemaker:REGION:ACCOUNT:training-job/NAME
     let region = arn.split(':').nth(3).filter(|region| !region.is_empty());
-    draft.sagemaker().region = region.map(str::to_owned);
+    draft.sagemaker.region = region.map(str::to_owned);
     draft.heading.push(format!("Imported from SageMaker: {arn}"));
     if let Some(status) = text("/TrainingJobStatus") {
         draft.heading.push(format!("It is {status} there."));
@@ -208,7 +209,7 @@ fn head(draft: &mut Draft, name: &str, description: &Value) {
 /// Returns the mode of channels that name none.
 fn algorithm(draft: &mut Draft, members: &mut Members) -> Option<Mode> {
     let mut algorithm = members.object("AlgorithmSpecification")?;
-    draft.sagemaker().image = algorithm.text("TrainingImage");
+    draft.sagemaker.image = algorithm.text("TrainingImage");
     let mode = algorithm.word("TrainingInputMode", &MODES);
     for metric in algorithm.list("MetricDefinitions") {
         let text = |name: &str| metric[name].as_str().unwrap_or_default().to_owned();
@@ -391,7 +392,7 @@ fn machines(draft: &mut Draft, members: &mut Members) {
         draft.job.instances = instances;
     }
     match machines.number("VolumeSizeInGB").map(u32::try_from) {
-        Some(Ok(size @ 1..)) => draft.sagemaker().volume_gigabytes = size,
+        Some(Ok(size @ 1..)) => draft.sagemaker.volume_gigabytes = size,
         Some(_) => draft.remark(
             Part::SageMaker,
             "ResourceConfig.VolumeSizeInGB = 0: the machines have disks of their own; a volume has 30 GB here",
@@ -399,7 +400,7 @@ fn machines(draft: &mut Draft, members: &mut Members) {
         None => {}
     }
     let keep = machines.number("KeepAlivePeriodInSeconds");
-    draft.sagemaker().keep_alive_seconds = keep.and_then(|keep| u32::try_from(keep).ok());
+    draft.sagemaker.keep_alive_seconds = keep.and_then(|keep| u32::try_from(keep).ok());
     let groups: Vec<InstanceGroup> = machines
         .list("InstanceGroups")
         .into_iter()
@@ -415,16 +416,16 @@ fn machines(draft: &mut Draft, members: &mut Members) {
     if let Some(first) = groups.first() {
         draft.job.instance_type = first.instance_type.clone();
         draft.job.instances = groups.iter().map(|group| group.instances as usize).sum();
-        draft.sagemaker().instance_groups = groups;
+        draft.sagemaker.instance_groups = groups;
     }
-    draft.sagemaker().volume_kms_key = machines.text("VolumeKmsKeyId").filter(|key| !key.is_empty());
+    draft.sagemaker.volume_kms_key = machines.text("VolumeKmsKeyId").filter(|key| !key.is_empty());
     machines.rest(draft, Part::SageMaker, "ResourceConfig.");
 }
 
 fn output(draft: &mut Draft, members: &mut Members) {
     if let Some(mut output) = members.object("OutputDataConfig") {
         draft.job.output = output.text("S3OutputPath");
-        draft.sagemaker().kms_key = output.text("KmsKeyId").filter(|key| !key.is_empty());
+        draft.sagemaker.kms_key = output.text("KmsKeyId").filter(|key| !key.is_empty());
         if output.0.get("CompressionType") == Some(&Value::from("GZIP")) {
             output.0.remove("CompressionType");
         }
@@ -508,7 +509,7 @@ fn share(draft: &mut Draft, groups: &BTreeMap<String, Vec<String>>) {
         return;
     }
     let all: Vec<String> = draft.job.channels.keys().cloned().collect();
-    for group in &mut draft.sagemaker().instance_groups {
+    for group in &mut draft.sagemaker.instance_groups {
         let gets = |channel: &String| {
             groups
                 .get(channel)

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
 use stokehold_jobs::{Job, decode_hyperparameter};
-use stokehold_sagemaker::{CreateTrainingJob, DataSource, Imported, InputMode, Tag};
+use stokehold_sagemaker::{CreateTrainingJob, DataSource, Imported, InputMode, Plan, Tag, section};
 
 use crate::moto::Moto;
 use crate::requests::folders;
@@ -45,8 +45,8 @@ fn job(text: &str) -> Job {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.toml");
     fs::write(&path, text).unwrap();
-    let job = Job::read(&path).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    job.check().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let job = section::read(&path).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    section::check(&job).unwrap_or_else(|error| panic!("{error}\n{text}"));
     job
 }
 
@@ -172,7 +172,7 @@ fn what_has_no_counterpart_is_a_comment() {
     );
     assert_eq!(job.channels.keys().collect::<Vec<_>>(), ["old"]);
     assert_eq!(
-        job.sagemaker.unwrap().tags,
+        Plan::section(&job).unwrap().tags,
         BTreeMap::from([("team".into(), "v".into())])
     );
 }

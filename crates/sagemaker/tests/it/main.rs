@@ -8,6 +8,8 @@ mod moto;
 mod requests;
 mod sources;
 mod stub;
+#[path = "../../../jobs/tests/it/valid.rs"]
+mod valid;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,8 +21,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
-use stokehold_jobs::Job;
-use stokehold_sagemaker::{CreateTrainingJob, Plan, encode_hyperparameters};
+use stokehold_sagemaker::{CreateTrainingJob, Plan, encode_hyperparameters, section};
 use stokehold_untested::needs;
 
 /// What a program in the oracle's Python prints about `input`; none, with the reason noted, without the oracle.
@@ -52,9 +53,9 @@ fn planned(file: &Path) -> Result<Plan, String> {
         assert!(error.is_input(), "{error}");
         error.to_string()
     }
-    let job = Job::read(file).map_err(refused)?;
-    job.check().map_err(refused)?;
-    let region = job.sagemaker.as_ref().and_then(|section| section.region.clone());
+    let job = section::read(file).map_err(refused)?;
+    section::check(&job).map_err(refused)?;
+    let region = Plan::section(&job).ok().and_then(|section| section.region);
     let region = region.as_deref().unwrap_or("eu-west-1");
     Plan::new(&job, job.name.as_deref().unwrap_or("flowers-1"), region).map_err(refused)
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use stokehold_jobs::Job;
 use stokehold_sagemaker::{
-    CreateTrainingJob, DataSource, FileSystemDataSource, InstanceGroup, Plan, S3DataSource,
+    CreateTrainingJob, DataSource, FileSystemDataSource, InstanceGroup, Plan, S3DataSource, section,
 };
 
+use crate::valid::is_valid;
 use crate::{folder, planned, request, small, wrong};
 
 const AGAIN: &str = "read it and write it again: STOKEHOLD_WRITE_REQUESTS=1 cargo test --release -p stokehold-sagemaker --test it job_files";
@@ -103,6 +104,39 @@ fn sizes_and_switches_are_no_secrets() {
         request.hyper_parameters.insert(name.into(), text.into());
     }
     request.check().unwrap();
+}
+
+#[test]
+fn a_wrong_section_is_refused_with_its_line_and_by_the_schema() {
+    let schema = section::in_schema(Job::schema());
+    let (_, all) = Job::template().split_once("# [sagemaker]\n").unwrap();
+    let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+    let all = all.lines().filter_map(|line| line.strip_prefix("# "));
+    let all: Vec<&str> = all.filter(|line| line.starts_with('[') || is_key(line)).collect();
+    for (keys, says) in [
+        (all.join("\n").as_str(), ""),
+        ("", "job.toml, line 2: missing field `role`"),
+        (
+            "role = 'arn'\n\nframework = 'mxnet'",
+            "job.toml, line 5: unknown variant `mxnet`",
+        ),
+        (
+            "role = 'arn'\ninstance-type = 'ml.x'",
+            "job.toml, line 4: unknown field `instance-type`",
+        ),
+        (
+            "role = 'arn'\nvolume-gigabytes = 0",
+            "volume-gigabytes is at least 1",
+        ),
+    ] {
+        let text = format!("entry-point = 'a'\n[sagemaker]\n{keys}");
+        let job = section::parse(&text, Path::new("job.toml"));
+        let error = job.and_then(|job| section::check(&job)).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        let is_right = is_valid(&toml::from_str(&text).unwrap(), &schema, &schema);
+        assert!(error.starts_with(says), "{text}: {error}");
+        assert_eq!([says.is_empty(), error.is_empty()], [is_right; 2], "{text}");
+    }
 }
 
 #[test]

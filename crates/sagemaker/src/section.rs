@@ -1,13 +1,91 @@
-//! What a job needs on SageMaker and not here.
+//! The section `[sagemaker]` of a job file, which `stokehold_jobs` keeps and does not judge: what a job needs on SageMaker and
+//! not here.
+//!
+//! Programs that have this crate read job files by [`read`] and [`parse`], so that a wrong section is refused wherever its job is
+//! to run.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stokehold_jobs::{Job, JobError};
+use toml::Table;
+
+/// As [`Job::read`], and reads the section, too.
+///
+/// # Errors
+/// [`JobError::File`] with the line.
+pub fn read(path: &Path) -> Result<Job, JobError> {
+    parse(&Job::text(path)?, path)
+}
+
+/// As [`Job::parse`], and reads the section, too.
+///
+/// # Errors
+/// [`JobError::File`] with the line.
+pub fn parse(text: &str, path: &Path) -> Result<Job, JobError> {
+    #[derive(Deserialize)]
+    struct File {
+        #[serde(rename = "sagemaker")]
+        _section: Option<OnSageMaker>,
+    }
+    let job = Job::parse(text, path)?;
+    // Of the text, because the job's table has no lines.
+    toml::from_str::<File>(text).map_err(|error| JobError::in_file(path, text, &error))?;
+    settled(job)
+}
+
+/// The job with all defaults in its section, as [`parse`] reads it.
+///
+/// # Errors
+/// The errors of [`of`].
+pub fn settled(mut job: Job) -> Result<Job, JobError> {
+    let section = of(&job)?.map(Table::try_from).transpose();
+    job.sagemaker = section.map_err(|error| JobError::Input(error.to_string()))?;
+    Ok(job)
+}
+
+/// The section of a job, if it has one.
+///
+/// # Errors
+/// [`JobError::Input`]: a key is wrong, missing or unknown.
+pub fn of(job: &Job) -> Result<Option<OnSageMaker>, JobError> {
+    let section = job.sagemaker.clone().map(Table::try_into).transpose();
+    section.map_err(|error: toml::de::Error| JobError::Input(error.message().to_owned()))
+}
+
+/// As [`Job::check`], and checks the section, too.
+///
+/// # Errors
+/// [`JobError::Input`] with the first thing that is wrong.
+pub fn check(job: &Job) -> Result<(), JobError> {
+    job.check()?;
+    let wrong = of(job)?.as_ref().and_then(OnSageMaker::wrong);
+    wrong.map_or(Ok(()), |reason| Err(JobError::Input(reason)))
+}
+
+/// Adds the section's keys to the schema of a job file, or of a file with a job in it.
+pub fn in_schema(mut schema: Value) -> Value {
+    let mut all = SchemaGenerator::default();
+    let mut section = all.subschema_for::<Option<OnSageMaker>>().to_value();
+    let job = match schema["$defs"]["Job"].is_object() {
+        true => &mut schema["$defs"]["Job"],
+        false => &mut schema,
+    };
+    let any = &mut job["properties"]["sagemaker"];
+    section["description"] = any["description"].take();
+    *any = section;
+    for (name, definition) in all.take_definitions(true) {
+        schema["$defs"][name] = definition;
+    }
+    schema
+}
 
 /// The section `[sagemaker]` of a job file. Machines, time, spot, output and checkpoints are where the file has them for all
 /// places.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OnSageMaker {
     /// The role that the job acts as: `arn:aws:iam::123456789012:role/NAME`.
@@ -79,7 +157,7 @@ fn thirty() -> u32 {
 
 impl OnSageMaker {
     /// What is wrong with it, whichever job it is of.
-    pub(crate) fn wrong(&self) -> Option<String> {
+    fn wrong(&self) -> Option<String> {
         if self.volume_gigabytes == 0 {
             return Some("volume-gigabytes is at least 1".to_owned());
         }
