@@ -2,7 +2,6 @@
 
 pub(crate) mod channel;
 pub(crate) mod profiler;
-pub(crate) mod secret;
 pub(crate) mod spot;
 
 use std::collections::BTreeMap;

@@ -119,7 +119,6 @@ pub use decode::{Decoded, decode_hyperparameter};
 pub use error::JobError;
 pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use job::profiler::Profiling;
-pub use job::secret::is_secret_hyperparameter;
 pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use model::{Unpacked, unpack};

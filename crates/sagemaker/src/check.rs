@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use stokehold_base::fault::Fault;
 use stokehold_base::secret::is_secret;
-pub(crate) use stokehold_jobs::is_secret_hyperparameter;
 
+use crate::secret::is_secret_hyperparameter;
 use crate::{
     CreateTrainingJob, DataSource, FileSystemDataSource, ProfilerConfig, ResourceConfig, S3DataSource, Tag,
     VpcConfig,

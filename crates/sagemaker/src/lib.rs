@@ -52,6 +52,7 @@ mod image;
 mod import;
 mod plan;
 mod request;
+mod secret;
 pub mod section;
 mod source;
 

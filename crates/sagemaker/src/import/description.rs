@@ -9,7 +9,7 @@ use stokehold_jobs::{
 };
 
 use super::{Draft, ImportError, Part, is_toml, said};
-use crate::check::is_secret_hyperparameter;
+use crate::secret::is_secret_hyperparameter;
 use crate::section::InstanceGroup;
 
 /// Members that say what became of the job and not what it is.

@@ -6,7 +6,7 @@ use stokehold_base::secret::{has_option, is_secret};
 /// As [`is_secret`], for a hyperparameter: a list or a table has a secret if a value in it is one, by its own name too, as in the list
 /// `["--api-key", ".."]`. Numbers and truth values are sizes and switches: `max_tokens = 512`.
 #[must_use]
-pub fn is_secret_hyperparameter(name: &str, value: &Value) -> bool {
+pub(crate) fn is_secret_hyperparameter(name: &str, value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty() && is_secret(name, text),
         Value::Array(values) => {
