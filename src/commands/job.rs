@@ -362,7 +362,7 @@ fn ended<T>(
 }
 
 fn init(file: &std::path::Path) -> Result<ExitCode, Box<dyn Error>> {
-    files::write_new(file, Job::template())?;
+    files::write_new(file, &section::template())?;
     writeln!(
         terminal::err(),
         "{} is written; this runs it: {}",

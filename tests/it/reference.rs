@@ -513,7 +513,7 @@ fn each_type_of_a_parameter_has_the_documented_keys() {
 fn examples() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = vec![
-        ("job init".to_owned(), Job::template().to_owned()),
+        ("job init".to_owned(), section::template()),
         ("tune init".to_owned(), Plan::template().to_owned()),
     ];
     for name in [

@@ -19,7 +19,7 @@ use stokehold_objects::Location;
 use crate::data::source;
 use crate::{Channel, JobError, Profiling, Spot, writes};
 
-/// A training job. As a file it is TOML; [`Job::template`] explains every key.
+/// A training job. As a file it is TOML; [`Job::template`] explains the keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Job {
@@ -329,7 +329,7 @@ impl Job {
         self.profiler.clone().unwrap_or_default()
     }
 
-    /// A job file with every key explained.
+    /// A job file with every key explained, but for the section `[sagemaker]`.
     pub fn template() -> &'static str {
         include_str!("job.toml")
     }

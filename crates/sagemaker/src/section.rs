@@ -66,6 +66,11 @@ pub fn check(job: &Job) -> Result<(), JobError> {
     wrong.map_or(Ok(()), |reason| Err(JobError::Input(reason)))
 }
 
+/// As [`Job::template`], with the section's keys, too.
+pub fn template() -> String {
+    Job::template().to_owned() + include_str!("section.toml")
+}
+
 /// Adds the section's keys to the schema of a job file, or of a file with a job in it.
 pub fn in_schema(mut schema: Value) -> Value {
     let mut all = SchemaGenerator::default();

@@ -159,7 +159,7 @@ async fn source(State(site): Shared, Query(from): Query<From>) -> Answer {
                 };
                 copy.to_toml().map_err(|error| Refusal::failed(&error))?
             }
-            From { .. } => Job::template().to_owned(),
+            From { .. } => section::template(),
         };
         Ok(json!({"text": text, "folder": folder(store, &site, &from)?.display().to_string()}))
     })

@@ -109,7 +109,8 @@ fn sizes_and_switches_are_no_secrets() {
 #[test]
 fn a_wrong_section_is_refused_with_its_line_and_by_the_schema() {
     let schema = section::in_schema(Job::schema());
-    let (_, all) = Job::template().split_once("# [sagemaker]\n").unwrap();
+    let all = section::template();
+    let (_, all) = all.split_once("# [sagemaker]\n").unwrap();
     let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
     let all = all.lines().filter_map(|line| line.strip_prefix("# "));
     let all: Vec<&str> = all.filter(|line| line.starts_with('[') || is_key(line)).collect();
