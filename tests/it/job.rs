@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use stokehold_untested::until;
 
 use serde_json::{Value, json};
 use stokehold_s3_server::Server;
@@ -95,15 +96,6 @@ pub(crate) fn send(signal: &str, child: &Child) {
         .args([signal, &child.id().to_string()])
         .status();
     assert!(sent.unwrap().success());
-}
-
-/// Polls until something is so.
-fn until(what: &str, so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(120), "waited for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 const FILE: &str = "entry-point = \"train.sh\"\nsource-dir = \"src\"\nstop-seconds = 60\n\

@@ -10,7 +10,8 @@ use std::process::Output;
 use serde_json::Value;
 use stokehold_untested::needs;
 
-use cluster::{Cluster, free_ports, until};
+use cluster::{Cluster, free_ports};
+use stokehold_untested::until;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

@@ -13,6 +13,7 @@
 //! - [`share`] is the part of some work that one of several workers does.
 //! - [`words`] counts things in English and writes fields of CSV, and [`shell`] quotes words for a shell.
 //! - [`secret`] tells which values are secrets, and hides the secrets of a command.
+//! - [`as_text!`] reads and writes a type in files as in text.
 //! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 
 pub mod clock;
@@ -32,6 +33,27 @@ pub mod there;
 pub mod uri;
 pub mod whole;
 pub mod words;
+
+/// Reads and writes a type in files as in text: for `#[serde(try_from = "String", into = "String")]` of a type with `FromStr` and
+/// `Display`.
+#[macro_export]
+macro_rules! as_text {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = <$type as std::str::FromStr>::Err;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+    };
+}
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

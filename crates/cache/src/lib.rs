@@ -169,19 +169,7 @@ impl FromStr for CachePlace {
     }
 }
 
-impl TryFrom<String> for CachePlace {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<CachePlace> for String {
-    fn from(place: CachePlace) -> Self {
-        place.to_string()
-    }
-}
+stokehold_base::as_text!(CachePlace);
 
 impl fmt::Display for CachePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -68,19 +68,7 @@ impl FromStr for Address {
     }
 }
 
-impl TryFrom<String> for Address {
-    type Error = AddressError;
-
-    fn try_from(text: String) -> Result<Self, AddressError> {
-        text.parse()
-    }
-}
-
-impl From<Address> for String {
-    fn from(address: Address) -> Self {
-        address.to_string()
-    }
-}
+stokehold_base::as_text!(Address);
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -178,19 +178,7 @@ impl fmt::Display for Workers {
     }
 }
 
-impl TryFrom<String> for Workers {
-    type Error = LoaderError;
-
-    fn try_from(text: String) -> Result<Self, LoaderError> {
-        text.parse()
-    }
-}
-
-impl From<Workers> for String {
-    fn from(workers: Workers) -> Self {
-        workers.to_string()
-    }
-}
+stokehold_base::as_text!(Workers);
 
 /// What to do about an image that cannot be read or decoded; `error`, `skip` or `substitute` in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

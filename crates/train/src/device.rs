@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_gpu::{Backend, DeviceName};
 use stokehold_ranks::Ranks;
 
-use crate::executor::as_text;
+use stokehold_base::as_text;
 
 /// The values of `--device`: `auto`, `cpu`, `cuda`, `vulkan`, and with a number the names that `stokehold devices` lists, such as
 /// `cuda:1`.

@@ -94,27 +94,6 @@ pub(crate) mod or_auto {
     }
 }
 
-/// Reads and writes a type in files as in text.
-macro_rules! as_text {
-    ($type:ty) => {
-        impl TryFrom<String> for $type {
-            type Error = <$type as std::str::FromStr>::Err;
-
-            fn try_from(name: String) -> Result<Self, Self::Error> {
-                name.parse()
-            }
-        }
-
-        impl From<$type> for String {
-            fn from(value: $type) -> Self {
-                value.to_string()
-            }
-        }
-    };
-}
-
-pub(crate) use as_text;
-
 #[cfg(test)]
 mod tests {
     use super::*;

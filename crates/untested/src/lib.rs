@@ -5,6 +5,8 @@
 //! programs. The test program `summary` of this package, which Cargo runs last, counts and lists all skips of
 //! the run, and writes them to `untested/last` next to the test programs. With `STOKEHOLD_REQUIRE_ALL=1` a skip is a failure.
 //!
+//! A test that waits for another thread or process calls [`until`].
+//!
 //! A test that compares with answers that an oracle once gave calls [`kept`] where the oracle is not there: its promise is
 //! proved, and the oracle would prove more.
 
@@ -17,6 +19,8 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 pub mod moto;
 pub mod needs;
@@ -42,6 +46,20 @@ pub fn skip(reason: impl Display) {
 #[track_caller]
 pub fn kept(oracle: impl Display) {
     note(KEPT, &oracle);
+}
+
+/// Waits for what another thread or process does, and looks every 10 ms.
+///
+/// # Panics
+///
+/// If it is not so after two minutes.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "waited for {what}");
+        sleep(Duration::from_millis(10));
+    }
 }
 
 /// Before the lines of tests that did not test.

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
+use stokehold_untested::until;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
@@ -208,14 +209,4 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
         .chain(given)
         .filter(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok());
     std::array::from_fn(|_| free.next().expect("a free port"))
-}
-
-/// Polls until something is so.
-#[track_caller]
-pub fn until(what: &str, so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(90), "waited for {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }

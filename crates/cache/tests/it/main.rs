@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use stokehold_untested::until;
 
 use jpeg_encoder::{ColorType, Encoder};
 use stokehold_cache::{Cache, CachePlace, Cached, SHARE};
@@ -140,15 +141,6 @@ fn size(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Waits for what other threads do; fails after a minute.
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "still not: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 const PLENTY: u64 = 100 << 20;
 
 /// Whether images are packed on this machine.
@@ -171,7 +163,7 @@ fn the_second_epoch_reads_packed_images_of_the_same_pixels() {
     let cached = cache.of(source.clone());
     let first = contents(&*cached);
     assert!(first.iter().all(|(packed, _)| !packed));
-    wait_until("all are packed", || {
+    until("all are packed", || {
         cache.facts().waiting == 0 && cache.facts().added == 30
     });
     let second = contents(&*cached);
@@ -261,7 +253,7 @@ fn files_that_others_open_are_the_same_as_samples() {
         assert!(!cache.read(key(number), &mut bytes));
         cache.offer(key(number), &fs::read(path(number)).unwrap());
     }
-    wait_until("one is packed and one refused", || {
+    until("one is packed and one refused", || {
         (cache.facts().added, cache.facts().refused) == (1, 1)
     });
     let cached = cache.of(counted(data.path(), 0));
@@ -307,7 +299,7 @@ fn a_file_that_was_changed_is_another_sample() {
     assert_eq!(cache.facts().added, 3);
     grow_old();
     contents(&*cached);
-    wait_until("the new one is packed", || cache.facts().added == 4);
+    until("the new one is packed", || cache.facts().added == 4);
     assert_eq!(pixels(contents(&*cached)), after);
 }
 
@@ -332,7 +324,7 @@ fn damage_is_found_and_mended_from_the_source() {
     assert_eq!(after.iter().filter(|(packed, _)| !packed).count(), 1);
     assert_eq!(pixels(after), before);
     assert_eq!(cache.facts().damaged, 1);
-    wait_until("it is packed again", || cache.facts().added == 9);
+    until("it is packed again", || cache.facts().added == 9);
     let again = contents(&*cached);
     assert!(again.iter().all(|(packed, _)| *packed));
     assert_eq!(pixels(again), before);
@@ -638,7 +630,7 @@ fn a_damaged_sample_is_replaced_once_and_for_all() {
         let cache = open(dir.path(), PLENTY);
         let cached = cache.of(counted(data.path(), 0));
         contents(&*cached);
-        wait_until("it is packed again", || cache.facts().added == added);
+        until("it is packed again", || cache.facts().added == added);
         assert_eq!(cache.facts().damaged, damaged);
     }
 }

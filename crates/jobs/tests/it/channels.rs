@@ -203,7 +203,7 @@ fn a_stop_does_not_wait_for_a_bucket_that_never_answers() {
         let stop = AtomicBool::new(false);
         let (record, took) = std::thread::scope(|scope| {
             let running = scope.spawn(|| stokehold_jobs::run(claim, &stop, &|_| {}).unwrap());
-            crate::checkpoints::until("it is listed", || {
+            stokehold_untested::until("it is listed", || {
                 bench.store.get(&name).unwrap().secondary == stokehold_jobs::Secondary::Downloading
             });
             std::thread::sleep(Duration::from_millis(500));

@@ -17,8 +17,9 @@ use stokehold_jobs::{Channel, Job, Record, Secondary, Status, Store, run};
 use stokehold_s3_server::{ACCESS_KEY, SECRET_KEY, Server};
 
 use crate::Bench;
-use crate::checkpoints::{contents, until};
+use crate::checkpoints::contents;
 use crate::front::Front;
+use stokehold_untested::until;
 
 /// Steps of the script; each writes a checkpoint and removes the one of eight steps before.
 const STEPS: u64 = 12;

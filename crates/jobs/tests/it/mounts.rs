@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use stokehold_untested::until;
 
 use stokehold_jobs::{Channel, Job, Record, Status, Store, run};
 use stokehold_s3_server::Server;
@@ -91,18 +92,6 @@ impl Drop for Killed {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// Waits until something is true.
-pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_true() {
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "waited in vain: {what}"
-        );
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

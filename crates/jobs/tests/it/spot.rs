@@ -9,7 +9,7 @@ use std::time::Duration;
 use stokehold_jobs::{Job, News, Secondary, Simulation, Spot, Status, run};
 
 use crate::Bench;
-use crate::checkpoints::until;
+use stokehold_untested::until;
 
 /// A script that counts its starts at its place for checkpoints, and continues for ever until the last.
 fn counts(bench: &Bench, last: u32) -> Job {

@@ -14,10 +14,11 @@ use stokehold_s3_server::{ACCESS_KEY, SECRET_KEY};
 use stokehold_untested::needs::can_mount;
 
 use crate::Bench;
-use crate::checkpoints::{contents, until};
+use crate::checkpoints::contents;
 use crate::front::Front;
 use crate::mounts::{Killed, Place, Unmounted, completed, contents as bytes};
 use crate::rooms::can_have_rooms;
+use stokehold_untested::until;
 
 const CHANNEL: &str = "s3://bucket/train,mode=Cache,access=rw";
 
