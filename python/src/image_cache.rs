@@ -53,6 +53,6 @@ impl ImageCache {
 
     /// What users have to know, each sentence once.
     fn news(&self) -> Vec<String> {
-        self.0.news()
+        self.0.notices()
     }
 }

@@ -270,7 +270,7 @@ impl Loader {
     /// What users of the cache and of a device have to know, each sentence once.
     fn news(&self) -> Vec<String> {
         let cache = self.core.cache.as_ref();
-        let news = cache.map(|cache| cache.news()).unwrap_or_default();
+        let news = cache.map(|cache| cache.notices()).unwrap_or_default();
         #[cfg(feature = "cuda")]
         let news = news.into_iter().chain(stokehold_gpu::lend_warnings()).collect();
         news

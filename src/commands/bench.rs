@@ -147,12 +147,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let (source, servers) = source(&data, &args)?;
     let cache = args.cache.open()?;
-    let say_news = |cache: &stokehold_cache::Cache| {
-        for line in cache.news() {
+    let say_notices = |cache: &stokehold_cache::Cache| {
+        for line in cache.notices() {
             note!("warning: {line}");
         }
     };
-    cache.as_deref().inspect(|cache| say_news(cache));
+    cache.as_deref().inspect(|cache| say_notices(cache));
     let source = match &cache {
         Some(cache) => cache.of(source),
         None => source,
@@ -169,7 +169,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     for &workers in &args.workers {
         let mut bench = bench(source.clone(), pipeline.clone(), &args, workers, servers.as_ref())?;
         let (first, passes) = passes(&mut bench, source.len(), args.passes)?;
-        cache.as_deref().inspect(|cache| say_news(cache));
+        cache.as_deref().inspect(|cache| say_notices(cache));
         let facts = cache.as_ref().map(|cache| cache.facts());
         reports.push(Report::new(
             &data,

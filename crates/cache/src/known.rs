@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::lease;
-use crate::segment::{self, Key, Place, Scanned};
+use crate::segment::{self, FileExtent, Key, Scanned};
 
 /// Segments of others that are kept open at once, of the 1,024 files that a process may usually have.
 const MOST_OPEN: usize = 256;
@@ -19,7 +19,7 @@ pub(crate) struct Known {
     pub segments: Vec<Segment>,
     /// Their paths.
     pub paths: HashSet<PathBuf>,
-    pub samples: HashMap<Key, (u32, Place)>,
+    pub samples: HashMap<Key, (u32, FileExtent)>,
     /// Those that are open to be read, in the order in which they were opened.
     open: VecDeque<u32>,
 }
@@ -48,7 +48,7 @@ impl Known {
     }
 
     /// The segment of a sample, and where it is in it.
-    pub fn place(&self, key: Key) -> Option<(u32, Place)> {
+    pub fn place(&self, key: Key) -> Option<(u32, FileExtent)> {
         let &(number, place) = self.samples.get(&key)?;
         (!self.segments[number as usize].gone).then_some((number, place))
     }
@@ -74,7 +74,7 @@ pub(crate) fn found_in(
     path: &Path,
     file: Option<Arc<File>>,
     from: u64,
-    found: &mut Vec<(Key, Place)>,
+    found: &mut Vec<(Key, FileExtent)>,
 ) -> io::Result<Option<Scanned>> {
     // A process that is killed leaves a segment that ends with its last whole record, and has all that it will ever have.
     let mut has_writer = true;

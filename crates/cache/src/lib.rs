@@ -390,8 +390,8 @@ impl Cache {
 
     /// What its users have to know, in sentences, each once: its limit is smaller than what is there, or images are read that it
     /// lacks and does not take.
-    pub fn news(&self) -> Vec<String> {
-        self.packing.store().news()
+    pub fn notices(&self) -> Vec<String> {
+        self.packing.store().notices()
     }
 
     /// What it has done since it was opened.

@@ -34,7 +34,7 @@ const MOST_INDEX: u32 = 64 << 20;
 
 /// Where in a segment a sample's file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FileExtent {
     pub at: u64,
     pub length: u32,
     pub crc: u32,
@@ -46,7 +46,7 @@ pub(crate) fn start() -> [u8; 8] {
 }
 
 /// A record, whole.
-pub(crate) fn record(key: Key, file: &[u8], into: &mut Vec<u8>) -> Place {
+pub(crate) fn record(key: Key, file: &[u8], into: &mut Vec<u8>) -> FileExtent {
     let at = into.len();
     let crc = crc32fast::hash(file);
     into.extend(RECORD);
@@ -55,7 +55,7 @@ pub(crate) fn record(key: Key, file: &[u8], into: &mut Vec<u8>) -> Place {
     into.extend(crc.to_le_bytes());
     into.extend(crc32fast::hash(&into[at..]).to_le_bytes());
     into.extend(file);
-    Place {
+    FileExtent {
         at: HEAD,
         length: file.len() as u32,
         crc,
@@ -63,7 +63,7 @@ pub(crate) fn record(key: Key, file: &[u8], into: &mut Vec<u8>) -> Place {
 }
 
 /// The index and the trailer of a segment. They go to `at`.
-pub(crate) fn end(places: &[(Key, Place)], at: u64) -> Vec<u8> {
+pub(crate) fn end(places: &[(Key, FileExtent)], at: u64) -> Vec<u8> {
     let mut index = Vec::with_capacity(places.len() * HEAD as usize);
     for (key, place) in places {
         index.extend(key.to_le_bytes());
@@ -91,7 +91,7 @@ pub(crate) enum Scanned {
 ///
 /// # Errors
 /// The file cannot be read. What is damaged ends it instead.
-pub(crate) fn find(file: &File, from: u64, mut found: impl FnMut(Key, Place)) -> io::Result<Scanned> {
+pub(crate) fn find(file: &File, from: u64, mut found: impl FnMut(Key, FileExtent)) -> io::Result<Scanned> {
     let size = file.metadata()?.len();
     if from == 0 {
         let mut magic = [0; 8];
@@ -124,13 +124,13 @@ pub(crate) fn is_complete(file: &File) -> io::Result<bool> {
 }
 
 /// The record that begins at `at`, if it is whole.
-fn next(file: &File, at: u64, size: u64) -> io::Result<Option<(Key, Place)>> {
+fn next(file: &File, at: u64, size: u64) -> io::Result<Option<(Key, FileExtent)>> {
     if size < at + HEAD {
         return Ok(None);
     }
     let mut head = [0; HEAD as usize];
     file.read_exact_at(&mut head, at)?;
-    let place = Place {
+    let place = FileExtent {
         at: at + HEAD,
         length: u32::from_le_bytes(bytes(&head[4..])),
         crc: u32::from_le_bytes(bytes(&head[24..])),
@@ -142,7 +142,7 @@ fn next(file: &File, at: u64, size: u64) -> io::Result<Option<(Key, Place)>> {
 }
 
 /// The samples by the index of a complete segment.
-fn index(file: &File, size: u64) -> io::Result<Option<Vec<(Key, Place)>>> {
+fn index(file: &File, size: u64) -> io::Result<Option<Vec<(Key, FileExtent)>>> {
     let Some(at) = size.checked_sub(TRAILER).filter(|&at| at >= START) else {
         return Ok(None);
     };
@@ -167,14 +167,14 @@ fn index(file: &File, size: u64) -> io::Result<Option<Vec<(Key, Place)>>> {
         return Ok(None);
     }
     let entries = entries.iter().map(|entry| {
-        let place = Place {
+        let place = FileExtent {
             at: u64::from_le_bytes(bytes(&entry[16..])),
             length: u32::from_le_bytes(bytes(&entry[24..])),
             crc: u32::from_le_bytes(bytes(&entry[28..])),
         };
         (Key::from_le_bytes(bytes(&entry[..])), place)
     });
-    let within = |place: &Place| place.at <= begin && u64::from(place.length) <= begin - place.at;
+    let within = |place: &FileExtent| place.at <= begin && u64::from(place.length) <= begin - place.at;
     Ok(Some(entries.filter(|(_, place)| within(place)).collect()))
 }
 
@@ -187,14 +187,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn written(files: &[Vec<u8>], complete: bool) -> (Vec<u8>, Vec<(Key, Place)>) {
+    fn written(files: &[Vec<u8>], complete: bool) -> (Vec<u8>, Vec<(Key, FileExtent)>) {
         let (mut bytes, mut places) = (start().to_vec(), Vec::new());
         for (key, file) in (1..).zip(files) {
             let begin = bytes.len() as u64;
             let place = record(key, file, &mut bytes);
             places.push((
                 key,
-                Place {
+                FileExtent {
                     at: begin + place.at,
                     ..place
                 },
@@ -206,7 +206,7 @@ mod tests {
         (bytes, places)
     }
 
-    fn read(bytes: &[u8], from: u64) -> (Vec<(Key, Place)>, Scanned) {
+    fn read(bytes: &[u8], from: u64) -> (Vec<(Key, FileExtent)>, Scanned) {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(bytes, 0).unwrap();
         let mut found = Vec::new();

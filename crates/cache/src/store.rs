@@ -18,7 +18,7 @@ use crate::CacheError;
 use crate::folder::{self, LOCK};
 use crate::known::{self, Known};
 use crate::lease;
-use crate::segment::{self, Key, Place, Scanned};
+use crate::segment::{self, FileExtent, Key, Scanned};
 use crate::writer::Writer;
 
 /// How large a segment gets, unless a 256th of the limit is more or an eighth of it is less. Each takes an open file of every reader.
@@ -41,7 +41,7 @@ pub(crate) struct Store {
     stopped: Mutex<Option<Stopped>>,
     /// Bytes that may be added before the disk is asked what it has free; used by who writes alone.
     allowed: AtomicU64,
-    news: Mutex<News>,
+    notices: Mutex<Notices>,
     pub(crate) retry: Duration,
     /// The disk counts as full.
     #[cfg(test)]
@@ -55,7 +55,7 @@ pub(crate) struct Store {
 
 /// What users have to know and no one has said yet.
 #[derive(Default)]
-struct News {
+struct Notices {
     unsaid: Vec<String>,
     /// Reasons that were said.
     said: BTreeSet<String>,
@@ -109,7 +109,7 @@ impl Store {
             own: AtomicU32::new(NONE),
             stopped: Mutex::default(),
             allowed: AtomicU64::new(0),
-            news: Mutex::default(),
+            notices: Mutex::default(),
             retry: RETRY,
             #[cfg(test)]
             full: std::sync::atomic::AtomicBool::new(false),
@@ -136,7 +136,7 @@ impl Store {
         let size = folder::size(&store.dir).map_err(failed)?;
         if size > store.limit && store.stopped().is_none() {
             let megabytes = |bytes: u64| bytes / 1_000_000;
-            held(&store.news).unsaid.push(format!(
+            held(&store.notices).unsaid.push(format!(
                 "the cache in {} has {} MB, more than its limit of {} MB: what was used longest ago is removed when images are added",
                 store.dir.display(),
                 megabytes(size),
@@ -187,11 +187,11 @@ impl Store {
         let Some(Stopped { why, .. }) = &*stopped else {
             return;
         };
-        let mut news = held(&self.news);
+        let mut notices = held(&self.notices);
         // Of a full cache every miss comes here.
-        if !news.said.contains(why) {
-            news.said.insert(why.clone());
-            news.unsaid.push(format!(
+        if !notices.said.contains(why) {
+            notices.said.insert(why.clone());
+            notices.unsaid.push(format!(
                 "the cache in {} takes no images now: {why}; those that it lacks are read as they are",
                 self.dir.display()
             ));
@@ -199,8 +199,8 @@ impl Store {
     }
 
     /// What users have to know, each sentence once.
-    pub fn news(&self) -> Vec<String> {
-        std::mem::take(&mut held(&self.news).unsaid)
+    pub fn notices(&self) -> Vec<String> {
+        std::mem::take(&mut held(&self.notices).unsaid)
     }
 
     fn stop(&self, why: impl Into<String>, until: Option<Instant>) {
@@ -232,7 +232,7 @@ impl Store {
     }
 
     /// Where a sample is, and its open file.
-    fn place(&self, key: Key) -> Option<(Arc<File>, Place)> {
+    fn place(&self, key: Key) -> Option<(Arc<File>, FileExtent)> {
         let (number, path) = {
             let known = self.known();
             let (number, place) = known.place(key)?;
@@ -702,12 +702,12 @@ mod tests {
             assert_eq!(store.add(2, &[7; 400_000]), Added::Yes);
             store
         });
-        assert!(open(LIMIT).news().is_empty());
+        assert!(open(LIMIT).notices().is_empty());
         let store = open(LIMIT / 8);
-        let news = store.news();
+        let notices = store.notices();
         assert!(
-            news.len() == 1 && news[0].contains("more than its limit of 0 MB"),
-            "{news:?}"
+            notices.len() == 1 && notices[0].contains("more than its limit of 0 MB"),
+            "{notices:?}"
         );
         let mut store = open(LIMIT);
         store.retry = Duration::ZERO;
@@ -715,19 +715,19 @@ mod tests {
             store.full.store(true, Ordering::Relaxed);
             assert_eq!(store.add(3, b"sample"), Added::No);
             // Nothing that is there is lacking.
-            assert!(store.has(1) && store.news().is_empty());
+            assert!(store.has(1) && store.notices().is_empty());
         }
         store.lacks_one();
-        let news = store.news();
+        let notices = store.notices();
         assert!(
-            news.len() == 1 && news[0].contains("takes no images now: a test's disk is full"),
-            "{news:?}"
+            notices.len() == 1 && notices[0].contains("takes no images now: a test's disk is full"),
+            "{notices:?}"
         );
         store.lacks_one();
-        assert!(store.news().is_empty());
+        assert!(store.notices().is_empty());
         store.full.store(false, Ordering::Relaxed);
         assert_eq!(store.add(3, b"sample"), Added::Yes);
         store.lacks_one();
-        assert!(store.news().is_empty());
+        assert!(store.notices().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::lease;
-use crate::segment::{self, Key, Place};
+use crate::segment::{self, FileExtent, Key};
 
 /// The segment, open and locked. One that is dropped without its end is read record by record.
 pub(crate) struct Writer {
@@ -15,7 +15,7 @@ pub(crate) struct Writer {
     at: u64,
     /// The most bytes of the file, its index included.
     most: u64,
-    places: Vec<(Key, Place)>,
+    places: Vec<(Key, FileExtent)>,
 }
 
 impl Writer {
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     /// Adds a sample: where it is, and the bytes of its record.
-    pub fn append(&mut self, key: Key, file: &[u8]) -> io::Result<(Place, u64)> {
+    pub fn append(&mut self, key: Key, file: &[u8]) -> io::Result<(FileExtent, u64)> {
         let mut bytes = Vec::with_capacity(file.len() + segment::HEAD as usize);
         let place = segment::record(key, file, &mut bytes);
         if let Err(error) = self.file.write_all_at(&bytes, self.at) {
@@ -71,7 +71,7 @@ impl Writer {
             let _ = self.file.set_len(self.at);
             return Err(error);
         }
-        let place = Place {
+        let place = FileExtent {
             at: self.at + place.at,
             ..place
         };

@@ -823,8 +823,8 @@ impl Training<'_> {
     }
 
     fn tell_cache(&mut self) {
-        let news = self.cache.as_ref().map(|cache| cache.news());
-        for line in news.into_iter().flatten() {
+        let notices = self.cache.as_ref().map(|cache| cache.notices());
+        for line in notices.into_iter().flatten() {
             self.observer.event(Event::Warning(line));
         }
     }
