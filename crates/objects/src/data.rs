@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use stokehold_storage::{Buckets, Fetch, Place, StorageError, open_buckets_with};
+use stokehold_storage::{BucketPrefix, Buckets, Fetch, StorageError, open_buckets_with};
 
 use crate::{Bucket, LeftOut, Listed, Location, ObjectError};
 
@@ -22,7 +22,7 @@ pub fn register(tell: fn(&str)) {
 struct Opener;
 
 impl Buckets for Opener {
-    fn open(&self, uri: &str) -> Result<Box<dyn Place>, StorageError> {
+    fn open(&self, uri: &str) -> Result<Box<dyn BucketPrefix>, StorageError> {
         Ok(Box::new(Bucket::open(uri)?))
     }
 
@@ -36,7 +36,7 @@ impl Buckets for Opener {
     }
 }
 
-impl Place for Bucket {
+impl BucketPrefix for Bucket {
     fn uri(&self) -> String {
         self.location().to_string()
     }

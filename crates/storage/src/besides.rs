@@ -45,14 +45,14 @@ const NAMED: usize = 12;
 
 /// Files of a kind: how many, and the first one by name, below the data set's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct FileCount {
     pub count: usize,
     pub first: PathBuf,
 }
 
 /// Kinds of files, and how many there are of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Kinds(BTreeMap<String, Seen>);
+pub(crate) struct Kinds(BTreeMap<String, FileCount>);
 
 impl Kinds {
     /// Adds a file that is no image by its name.
@@ -77,14 +77,14 @@ impl Kinds {
                 }
             }
             None => {
-                self.0.insert(kind, Seen { count, first });
+                self.0.insert(kind, FileCount { count, first });
             }
         }
     }
 
     /// Adds those of a folder.
     fn add_below(&mut self, folder: &Path, other: &Kinds) {
-        for (kind, Seen { count, first }) in &other.0 {
+        for (kind, FileCount { count, first }) in &other.0 {
             self.merge(kind.clone(), *count, folder.join(first));
         }
     }
@@ -100,13 +100,13 @@ impl Kinds {
 
     /// `3 .bmp (such as a/x.bmp), 1 without a suffix (a/y)`; the most frequent ones first.
     fn named(&self) -> String {
-        let mut kinds: Vec<(&String, &Seen)> = self.0.iter().collect();
+        let mut kinds: Vec<(&String, &FileCount)> = self.0.iter().collect();
         kinds.sort_by_key(|(_, some)| std::cmp::Reverse(some.count));
         let more = kinds.len().saturating_sub(NAMED);
         let mut words: Vec<String> = kinds
             .iter()
             .take(NAMED)
-            .map(|(kind, Seen { count, first })| {
+            .map(|(kind, FileCount { count, first })| {
                 let kind = if kind.is_empty() { "without a suffix" } else { kind };
                 let such = if *count > 1 { "such as " } else { "" };
                 format!("{count} {kind} ({such}{})", first.display())
@@ -140,7 +140,7 @@ pub struct Besides {
     /// Images next to the class folders, which are in no class.
     loose: Kinds,
     /// Images whose names begin with `._`: what macOS keeps of a file where a file system cannot.
-    of_macos: Option<Seen>,
+    of_macos: Option<FileCount>,
     /// Stray folders within class folders, and how many images of their class lie in them.
     stray: BTreeMap<PathBuf, usize>,
     /// Links to a folder around them, which are not followed.
@@ -158,7 +158,7 @@ impl Besides {
             let first = below.join(name);
             match &mut self.of_macos {
                 Some(known) => known.count += 1,
-                none => *none = Some(Seen { count: 1, first }),
+                none => *none = Some(FileCount { count: 1, first }),
             }
         }
         let mut folder = PathBuf::new();
@@ -188,7 +188,7 @@ impl Besides {
         self.files.add_below(Path::new(""), &other.files);
         self.loose.add_below(Path::new(""), &other.loose);
         self.of_macos = match (self.of_macos.take(), other.of_macos) {
-            (Some(a), Some(b)) => Some(Seen {
+            (Some(a), Some(b)) => Some(FileCount {
                 count: a.count + b.count,
                 first: a.first,
             }),
@@ -227,7 +227,7 @@ impl Besides {
             }
             remarks.push(remark);
         }
-        if let Some(Seen { count, first }) = self.loose.0.get("") {
+        if let Some(FileCount { count, first }) = self.loose.0.get("") {
             let (images, lie) = if *count == 1 {
                 ("image", "lies")
             } else {
@@ -241,7 +241,7 @@ impl Besides {
                 if *count == 1 { "it" } else { "them" },
             ));
         }
-        if let Some(Seen { count, first }) = &self.of_macos {
+        if let Some(FileCount { count, first }) = &self.of_macos {
             remarks.push(format!(
                 "{at}: {count} {} (such as {}), which macOS leaves on other file systems and in archives, and which hold{} no image; \
                  delete them{}",

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::besides::Kinds;
-use crate::buckets::{Fetch, Object, Place, buckets};
+use crate::buckets::{BucketPrefix, Fetch, Object, buckets};
 use crate::folder::is_image_name;
 use crate::layouts::{Look, described_place};
 use crate::shard::{Manifest, Ranges, ShardFolder};
@@ -52,7 +52,7 @@ impl Remote {
     ///
     /// # Errors
     /// The list cannot be fetched, or is empty.
-    pub fn list(place: Box<dyn Place>) -> Result<Self, StorageError> {
+    pub fn list(place: Box<dyn BucketPrefix>) -> Result<Self, StorageError> {
         let objects = place.list()?.objects;
         let uri = PathBuf::from(place.uri().trim_end_matches('/'));
         if objects.is_empty() {
@@ -541,7 +541,7 @@ struct Piece {
 
 /// Requests that were started in advance.
 struct Ahead {
-    place: Box<dyn Place>,
+    place: Box<dyn BucketPrefix>,
     state: Mutex<State>,
 }
 
@@ -557,7 +557,7 @@ struct State {
 }
 
 impl Ahead {
-    fn new(place: Box<dyn Place>) -> Self {
+    fn new(place: Box<dyn BucketPrefix>) -> Self {
         let state = State {
             mean: 128e3,
             ..State::default()
@@ -610,7 +610,7 @@ impl Ahead {
 
 impl State {
     /// Starts waiting requests, as far as there is memory.
-    fn begin(&mut self, place: &dyn Place) {
+    fn begin(&mut self, place: &dyn BucketPrefix) {
         let is_full = |state: &Self| {
             state.begun.len() >= REACH || state.begun.len() as f64 * state.mean.max(1.0) >= BUDGET
         };

@@ -151,12 +151,12 @@ fn no_file(key: &str) -> Option<&'static str> {
     }
 }
 
-/// An opened place in a bucket.
-pub trait Place: Send + Sync {
+/// An opened prefix of a bucket, with the objects below it.
+pub trait BucketPrefix: Send + Sync {
     /// Its URI.
     fn uri(&self) -> String;
 
-    /// Everything below the place.
+    /// Everything below the prefix.
     ///
     /// # Errors
     /// The server's error.
@@ -181,16 +181,16 @@ pub trait Place: Send + Sync {
     fn begin(&self, key: &str, range: Option<Range<u64>>) -> Result<Fetch, StorageError>;
 }
 
-/// A fetch in progress. Its call waits for the bytes, as [`Place::fetch`] does; dropping it cancels the fetch.
+/// A fetch in progress. Its call waits for the bytes, as [`BucketPrefix::fetch`] does; dropping it cancels the fetch.
 pub type Fetch = Box<dyn FnOnce(&mut Vec<u8>) -> Result<Option<String>, StorageError> + Send>;
 
-/// Opens places in buckets.
+/// Opens prefixes of buckets.
 pub trait Buckets: Send + Sync {
-    /// Opens the place that a URI names.
+    /// Opens the prefix that a URI names.
     ///
     /// # Errors
     /// The URI or a setting is wrong.
-    fn open(&self, uri: &str) -> Result<Box<dyn Place>, StorageError>;
+    fn open(&self, uri: &str) -> Result<Box<dyn BucketPrefix>, StorageError>;
 
     /// Divides an object's URI into that of its bucket and its key there.
     ///

@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use crate::StorageError;
 use crate::folder::read_file;
-use crate::pairs::Place;
+use crate::pairs::SplitFolders;
 use crate::pixel_classes::{Coding, IGNORE, PixelClasses};
 
 /// A class table's file, read.
@@ -17,8 +17,8 @@ use crate::pixel_classes::{Coding, IGNORE, PixelClasses};
 pub(crate) struct ClassTable {
     pub classes: PixelClasses,
     /// The training images and masks, if the file says where they are.
-    pub train: Option<Place>,
-    pub val: Option<Place>,
+    pub train: Option<SplitFolders>,
+    pub val: Option<SplitFolders>,
     /// What follows the stem in an image's and in a mask's name, where the file says so.
     pub image_suffix: Option<String>,
     pub mask_suffix: Option<String>,
@@ -138,7 +138,7 @@ pub(crate) fn parse(text: &str, dir: &Path) -> Result<ClassTable, Problem> {
             "there is [val] and no [train]; say where the training images are, too".into(),
         ));
     }
-    let place = |place: PlaceText| Place {
+    let place = |place: PlaceText| SplitFolders {
         images: dir.join(place.images),
         masks: dir.join(place.masks),
         list: place.list.map(|list| dir.join(list)),

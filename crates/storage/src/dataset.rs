@@ -436,12 +436,12 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::{Fetch, Listed, Object, Place};
+    use crate::{BucketPrefix, Fetch, Listed, Object};
 
     /// A bucket that can only be listed.
     struct Keys(&'static [&'static str]);
 
-    impl Place for Keys {
+    impl BucketPrefix for Keys {
         fn uri(&self) -> String {
             "s3://bucket/data".into()
         }

@@ -50,7 +50,7 @@ mod source;
 
 pub use besides::{Besides, differences};
 pub use bucket::BucketFolder;
-pub use buckets::{Buckets, Fetch, LeftOut, Listed, Object, Place, open_buckets_with};
+pub use buckets::{BucketPrefix, Buckets, Fetch, LeftOut, Listed, Object, open_buckets_with};
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample, extensions_in_words, file_version, is_image_name};

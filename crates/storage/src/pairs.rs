@@ -50,7 +50,7 @@ pub struct PairFolder {
 
 /// Where the images and masks of one part are.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct SplitFolders {
     pub images: PathBuf,
     pub masks: PathBuf,
     /// A file with the name of an image in each line; without it all are taken.
@@ -61,8 +61,8 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Pairs {
     pub classes: PixelClasses,
-    pub train: Place,
-    pub val: Option<Place>,
+    pub train: SplitFolders,
+    pub val: Option<SplitFolders>,
     /// What follows the stem in an image's name; none: the extension of any image.
     image_suffix: Option<String>,
     mask_suffix: String,
@@ -109,7 +109,7 @@ impl Pairs {
 
     /// Where the images and masks of another split are, such as `test`: where the training ones are, with its name for `train`. None if
     /// the layout does not say.
-    pub fn of_split(&self, dir: &Path, split: &str) -> Option<Place> {
+    pub fn of_split(&self, dir: &Path, split: &str) -> Option<SplitFolders> {
         let renamed = |path: &Path| {
             let below = path.strip_prefix(dir).ok()?;
             let parts = below.iter().map(|part| match part.to_str() {
@@ -120,7 +120,7 @@ impl Pairs {
             });
             Some(dir.join(parts.collect::<PathBuf>()))
         };
-        let place = Place {
+        let place = SplitFolders {
             images: renamed(&self.train.images)?,
             masks: renamed(&self.train.masks)?,
             list: self.train.list.as_deref().and_then(renamed),
@@ -132,7 +132,11 @@ impl Pairs {
     ///
     /// # Errors
     /// A folder or the list cannot be read; an image without its mask, or a mask without its image.
-    pub fn open(&self, place: &Place, classes: &Arc<PixelClasses>) -> Result<PairFolder, StorageError> {
+    pub fn open(
+        &self,
+        place: &SplitFolders,
+        classes: &Arc<PixelClasses>,
+    ) -> Result<PairFolder, StorageError> {
         let pairs = self.list(place)?;
         let (samples, masks) = pairs.into_iter().unzip();
         Ok(PairFolder {
@@ -155,7 +159,7 @@ impl Pairs {
         Ok(ImageFolder::of_one_class(dir.to_owned(), samples))
     }
 
-    fn list(&self, place: &Place) -> Result<Vec<(Sample, PathBuf)>, StorageError> {
+    fn list(&self, place: &SplitFolders) -> Result<Vec<(Sample, PathBuf)>, StorageError> {
         let images = self.images(place)?;
         let mut masks: BTreeMap<Vec<u8>, (PathBuf, bool)> = BTreeMap::new();
         for path in walk_all(&place.masks)? {
@@ -210,7 +214,7 @@ impl Pairs {
     }
 
     /// The images below a folder and their stems, sorted as [`ImageFolder`] sorts them.
-    fn images(&self, place: &Place) -> Result<Vec<(Vec<u8>, PathBuf)>, StorageError> {
+    fn images(&self, place: &SplitFolders) -> Result<Vec<(Vec<u8>, PathBuf)>, StorageError> {
         let mut images: Vec<(Vec<u8>, PathBuf)> = Vec::new();
         let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
         for path in walk_all(&place.images)? {
@@ -291,8 +295,8 @@ fn listed(list: &Path, images: &[(Vec<u8>, PathBuf)]) -> Result<Vec<(Vec<u8>, Pa
     Ok(chosen)
 }
 
-fn place(images: PathBuf, masks: PathBuf) -> Place {
-    Place {
+fn place(images: PathBuf, masks: PathBuf) -> SplitFolders {
+    SplitFolders {
         images,
         masks,
         list: None,
@@ -311,7 +315,7 @@ fn known(dir: &Path) -> Result<Option<Pairs>, StorageError> {
 }
 
 /// `val/` and its masks must be there together, or neither.
-fn both_or_none(images: PathBuf, masks: PathBuf) -> Result<Option<Place>, StorageError> {
+fn both_or_none(images: PathBuf, masks: PathBuf) -> Result<Option<SplitFolders>, StorageError> {
     match (images.is_dir(), masks.is_dir()) {
         (true, true) => Ok(Some(place(images, masks))),
         (false, false) => Ok(None),
@@ -370,7 +374,7 @@ fn voc(dir: &Path) -> Result<Option<Pairs>, StorageError> {
     if !images.is_dir() || !masks.is_dir() {
         return Ok(None);
     }
-    let part = |name: &str| Place {
+    let part = |name: &str| SplitFolders {
         images: images.clone(),
         masks: masks.clone(),
         list: Some(dir.join("ImageSets/Segmentation").join(name)),
@@ -390,7 +394,7 @@ fn voc(dir: &Path) -> Result<Option<Pairs>, StorageError> {
 }
 
 /// The pairs of folders called `images` and `masks`: of training, and of validation if there is any.
-fn images_and_masks(dir: &Path) -> Result<Option<(Place, Option<Place>)>, StorageError> {
+fn images_and_masks(dir: &Path) -> Result<Option<(SplitFolders, Option<SplitFolders>)>, StorageError> {
     let (images, masks) = (dir.join("images"), dir.join("masks"));
     let above = |part: &str| (images.join(part), masks.join(part));
     let below = |part: &str| (dir.join(part).join("images"), dir.join(part).join("masks"));

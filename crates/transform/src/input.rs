@@ -352,7 +352,7 @@ impl Adding {
             }
             Place::Remote(uri) => {
                 // As for images, the caller that registered buckets hears what is left out.
-                let listed = stokehold_storage::Place::list(&Bucket::open(uri)?)?;
+                let listed = stokehold_storage::BucketPrefix::list(&Bucket::open(uri)?)?;
                 listed.objects.into_iter().map(|object| object.key).collect()
             }
         };

@@ -10,7 +10,7 @@ use stokehold_objects::{Bucket, Options};
 use stokehold_s3_server::Server;
 use stokehold_storage::shard::Ranges;
 use stokehold_storage::{
-    Buckets, Dataset, Images, Place, SampleBytes, Source, StorageError, open_buckets_with,
+    BucketPrefix, Buckets, Dataset, Images, SampleBytes, Source, StorageError, open_buckets_with,
 };
 
 use crate::tree::{add, tree};
@@ -24,7 +24,7 @@ thread_local! {
 struct OfThisThread;
 
 impl Buckets for OfThisThread {
-    fn open(&self, uri: &str) -> Result<Box<dyn Place>, StorageError> {
+    fn open(&self, uri: &str) -> Result<Box<dyn BucketPrefix>, StorageError> {
         let options = OPTIONS.with_borrow(Options::clone);
         Ok(Box::new(Bucket::with_options(uri, options)?))
     }

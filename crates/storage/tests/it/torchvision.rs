@@ -67,9 +67,9 @@ fn numbers_are_torchvisions() {
     symlink("/nowhere/at/all", dir.path().join("ant/broken.jpg")).unwrap();
     fs::create_dir(dir.path().join("ant/empty")).unwrap();
 
-    type Answer = (Vec<String>, Vec<(String, u32)>, String);
+    type ImageFolderListing = (Vec<String>, Vec<(String, u32)>, String);
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/imagefolder.json");
-    let read = || -> Answer { serde_json::from_slice(&fs::read(&golden).unwrap()).unwrap() };
+    let read = || -> ImageFolderListing { serde_json::from_slice(&fs::read(&golden).unwrap()).unwrap() };
     if let Some(python) = env::var_os("STOKEHOLD_TEST_PYTHON") {
         let output = Command::new(python)
             .args(["-c", ORACLE])
@@ -84,7 +84,7 @@ fn numbers_are_torchvisions() {
         if env::var_os("STOKEHOLD_GOLDENS").is_some() {
             fs::write(&golden, &output.stdout).unwrap();
         }
-        let (classes, samples, _): Answer = serde_json::from_slice(&output.stdout).unwrap();
+        let (classes, samples, _): ImageFolderListing = serde_json::from_slice(&output.stdout).unwrap();
         let kept = read();
         assert_eq!((classes, samples), (kept.0, kept.1), "tests/make_goldens");
     } else {
