@@ -60,7 +60,7 @@ pub use error::{Cause, ObjectError};
 pub use guarded::Version;
 pub use location::{Location, Scheme};
 pub use options::Options;
-pub use service::{Answer, Api, Service, Unanswered};
+pub use service::{Api, Service, ServiceReply, Unanswered};
 pub use stokehold_storage::{LeftOut, Listed, Object};
 pub use upload::Upload;
 

@@ -38,7 +38,7 @@ pub struct Api {
 
 /// An answer of any status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ServiceReply {
     /// HTTP's status, such as 200.
     pub status: u16,
     /// The body. That of a refusal is without the credentials, which some servers quote.
@@ -164,7 +164,7 @@ impl Service {
     ///
     /// # Errors
     /// No answer came.
-    pub fn send(&self, operation: &str, json: Vec<u8>) -> Result<Answer, Unanswered> {
+    pub fn send(&self, operation: &str, json: Vec<u8>) -> Result<ServiceReply, Unanswered> {
         let unsent = |error| Unanswered {
             error,
             may_have_arrived: false,
@@ -226,7 +226,7 @@ impl Service {
         Ok(request)
     }
 
-    async fn answer(&self, request: HttpRequest) -> Result<Answer, Unanswered> {
+    async fn answer(&self, request: HttpRequest) -> Result<ServiceReply, Unanswered> {
         let failed = |may_have_arrived, error: object_store::client::HttpError| Unanswered {
             error: ObjectError::new(
                 &self.address,
@@ -260,7 +260,7 @@ impl Service {
                 });
             }
         }
-        Ok(Answer { status, body })
+        Ok(ServiceReply { status, body })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use stokehold_objects::{Cause, Options};
 use stokehold_s3_server::Server;
 
-use crate::s3::{Place, contents, open, place, place_with};
+use crate::s3::{ServedBucket, contents, open, place, place_with};
 
 fn hasty() -> Options {
     Options {
@@ -69,7 +69,7 @@ fn expired_credentials_are_named_and_not_tried_again() {
 
 #[test]
 fn a_server_that_is_killed_and_comes_back() {
-    let Place {
+    let ServedBucket {
         server,
         folder,
         bucket,

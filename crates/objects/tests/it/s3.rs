@@ -7,22 +7,22 @@ use stokehold_objects::{Bucket, Cause, Options};
 use stokehold_s3_server::Server;
 
 /// A server over a folder with one bucket, and a place in it.
-pub struct Place {
+pub struct ServedBucket {
     pub server: Server,
     pub folder: tempfile::TempDir,
     pub bucket: Bucket,
 }
 
-pub fn place() -> Place {
+pub fn place() -> ServedBucket {
     place_with(Options::default())
 }
 
-pub fn place_with(options: Options) -> Place {
+pub fn place_with(options: Options) -> ServedBucket {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("photos")).unwrap();
     let server = Server::start(folder.path()).unwrap();
     let bucket = open(&server, "s3://photos/set", options).unwrap();
-    Place {
+    ServedBucket {
         server,
         folder,
         bucket,
