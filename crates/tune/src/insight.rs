@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::History;
 use crate::random::Random;
-use crate::space::{Kind, Space};
+use crate::space::{Domain, Space};
 use crate::strategy::{Observed, Surrogate};
 
 /// The number of points whose variance is explained, and the number of points that averages are taken over.
@@ -90,7 +90,7 @@ impl Insight {
 
     /// The position of a value on its parameter's scale.
     pub fn position(&self, name: &str, value: &Value) -> Option<f64> {
-        self.space.dims()[self.dim(name)?].kind.coordinate(value)
+        self.space.dims()[self.dim(name)?].domain.coordinate(value)
     }
 
     /// The expected objective when one parameter varies and the others are those of the best trial.
@@ -140,25 +140,27 @@ impl Insight {
 
     /// The centres of equal parts of a parameter's scale, or all its values.
     fn cells(&self, j: usize) -> Vec<f64> {
-        let kind = &self.space.dims()[j].kind;
-        match kind.count() {
-            Some(count) if count <= LEVELS as u64 => (0..count).map(|i| kind.level(i)).collect(),
+        let domain = &self.space.dims()[j].domain;
+        match domain.count() {
+            Some(count) if count <= LEVELS as u64 => (0..count).map(|i| domain.level(i)).collect(),
             _ => (0..LEVELS).map(|i| (i as f64 + 0.5) / LEVELS as f64).collect(),
         }
     }
 
     fn levels_at(&self, j: usize) -> Vec<Level> {
-        let kind = &self.space.dims()[j].kind;
+        let domain = &self.space.dims()[j].domain;
         let level = |at: f64| {
-            let at = kind.snap(at);
+            let at = domain.snap(at);
             Level {
                 at,
-                value: kind.value(at),
+                value: domain.value(at),
             }
         };
-        let mut levels: Vec<Level> = match (kind, kind.count()) {
-            (Kind::Continuous { .. }, Some(_)) => vec![level(0.5)],
-            (_, Some(count)) if count <= LEVELS as u64 => (0..count).map(|i| level(kind.level(i))).collect(),
+        let mut levels: Vec<Level> = match (domain, domain.count()) {
+            (Domain::Continuous { .. }, Some(_)) => vec![level(0.5)],
+            (_, Some(count)) if count <= LEVELS as u64 => {
+                (0..count).map(|i| level(domain.level(i))).collect()
+            }
             _ => (0..LEVELS)
                 .map(|i| level(i as f64 / (LEVELS - 1) as f64))
                 .collect(),

@@ -42,7 +42,7 @@ pub(crate) struct Journal {
 
 /// The result of a read.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct NewEvents {
     pub events: Vec<Event>,
     /// What is after the last good line, if anything is.
     pub tail: Option<Tail>,
@@ -125,19 +125,19 @@ impl Journal {
     }
 
     /// Reads the complete lines that other processes have written since the last call.
-    pub fn read(&mut self) -> Result<News, TuneError> {
+    pub fn read(&mut self) -> Result<NewEvents, TuneError> {
         let mut text = Vec::new();
         let mut read = || -> io::Result<()> {
             self.file.seek(SeekFrom::Start(self.bytes))?;
             self.file.read_to_end(&mut text).map(drop)
         };
         read().map_err(TuneError::io(&self.path))?;
-        let mut news = News::default();
+        let mut read = NewEvents::default();
         let mut at = 0;
         while let Some(length) = text[at..].iter().position(|byte| *byte == b'\n') {
             let (line, next) = (&text[at..at + length], at + length + 1);
             match parse(line) {
-                Ok(event) => news.events.push(event),
+                Ok(event) => read.events.push(event),
                 Err(Bad::Unknown(reason)) => {
                     return Err(TuneError::Newer {
                         path: self.path.clone(),
@@ -152,7 +152,7 @@ impl Journal {
                     });
                 }
                 Err(Bad::Damaged) => {
-                    news.tail = Some(Tail::Damaged(text[at..next].to_vec()));
+                    read.tail = Some(Tail::Damaged(text[at..next].to_vec()));
                     break;
                 }
             }
@@ -160,10 +160,10 @@ impl Journal {
             at = next;
         }
         self.bytes += at as u64;
-        if news.tail.is_none() && at < text.len() {
-            news.tail = Some(Tail::Incomplete((text.len() - at) as u64));
+        if read.tail.is_none() && at < text.len() {
+            read.tail = Some(Tail::Incomplete((text.len() - at) as u64));
         }
-        Ok(news)
+        Ok(read)
     }
 
     /// Removes what a crash left at the end. Requires the lock, with all earlier lines read.

@@ -89,7 +89,7 @@ pub use journal::Torn;
 pub use parameter::{AUTO_LOGARITHMIC, MOST_CATEGORIES, Parameter, Range, Scaling, When};
 pub use space::{Space, Values};
 pub use spec::{
-    Against, Direction, EarlyStopping, Kind, Limits, Rule, Rungs, Spec, Strategy, Take, WarmStart,
+    Against, Direction, EarlyStopping, Limits, Rule, Rungs, Spec, Strategy, Take, WarmStart, WarmStartKind,
 };
 pub use study::{Ask, End, JOURNAL, Study, Verdict};
 pub use warm::{Parent, ParentResult};

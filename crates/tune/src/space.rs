@@ -27,13 +27,13 @@ pub struct Space {
 #[derive(Debug, Clone)]
 pub(crate) struct Dim {
     pub name: String,
-    pub kind: Kind,
+    pub domain: Domain,
     /// The other dimension, and its values.
     when: Option<(usize, Vec<Value>)>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
+pub(crate) enum Domain {
     Continuous { scale: Scale, min: f64, max: f64 },
     Integer { scale: Scale, min: i64, max: i64 },
     Categorical { values: Vec<Value> },
@@ -87,7 +87,7 @@ impl Scale {
     }
 }
 
-impl Kind {
+impl Domain {
     /// The number of values, if it is finite.
     pub fn count(&self) -> Option<u64> {
         match self {
@@ -183,7 +183,7 @@ fn same(a: &Value, b: &Value) -> bool {
 
 impl Dim {
     fn coordinate(&self, value: &Value) -> Result<f64, TuneError> {
-        self.kind
+        self.domain
             .coordinate(value)
             .ok_or_else(|| TuneError::Input(format!("parameter {}: {value} is outside its range", self.name)))
     }
@@ -203,12 +203,12 @@ impl Space {
             if name.is_empty() || name.contains(['=', '\0', '{', '}']) {
                 return input(format!("{name:?} is no parameter's name"));
             }
-            if let Some(kind) = kind(&parameter.range)
+            if let Some(domain) = domain(&parameter.range)
                 .map_err(|reason| TuneError::Input(format!("parameter {name}: {reason}")))?
             {
                 let dim = Dim {
                     name: name.clone(),
-                    kind,
+                    domain,
                     when: None,
                 };
                 space.dims.push(dim);
@@ -234,7 +234,7 @@ impl Space {
             if let Some(value) = when
                 .is
                 .iter()
-                .find(|value| space.dims[other].kind.coordinate(value).is_none())
+                .find(|value| space.dims[other].domain.coordinate(value).is_none())
             {
                 return Err(says(format!("{} is never {value}", when.parameter)));
             }
@@ -273,7 +273,7 @@ impl Space {
         match &self.dims[i].when {
             None => true,
             Some((other, values)) => {
-                let value = self.dims[*other].kind.value(point[*other].max(0.0));
+                let value = self.dims[*other].domain.value(point[*other].max(0.0));
                 self.is_active(point, *other) && values.iter().any(|one| same(one, &value))
             }
         }
@@ -285,7 +285,7 @@ impl Space {
             .dims
             .iter()
             .zip(point)
-            .map(|(dim, x)| dim.kind.snap(if x.is_nan() { 0.5 } else { *x }))
+            .map(|(dim, x)| dim.domain.snap(if x.is_nan() { 0.5 } else { *x }))
             .collect();
         (0..snapped.len())
             .map(|i| {
@@ -300,7 +300,7 @@ impl Space {
 
     /// A point drawn uniformly.
     pub(crate) fn draw(&self, random: &mut Random) -> Vec<f64> {
-        let point: Vec<f64> = self.dims.iter().map(|dim| dim.kind.draw(random)).collect();
+        let point: Vec<f64> = self.dims.iter().map(|dim| dim.domain.draw(random)).collect();
         self.snap(&point)
     }
 
@@ -310,7 +310,7 @@ impl Space {
         let mut values = self.fixed.clone();
         for (dim, x) in self.dims.iter().zip(&point) {
             if !x.is_nan() {
-                values.insert(dim.name.clone(), dim.kind.value(*x));
+                values.insert(dim.name.clone(), dim.domain.value(*x));
             }
         }
         values
@@ -392,11 +392,11 @@ impl Space {
 
     /// The position of a value on its parameter's scale, 0..=1; categories are at the centres of equal parts.
     pub fn share(&self, name: &str, value: &Value) -> Option<f64> {
-        let kind = &self.dims.iter().find(|dim| dim.name == name)?.kind;
-        let at = kind.coordinate(value)?;
-        Some(match kind {
-            Kind::Categorical { values } => (at + 0.5) / values.len() as f64,
-            Kind::Continuous { .. } | Kind::Integer { .. } => at,
+        let domain = &self.dims.iter().find(|dim| dim.name == name)?.domain;
+        let at = domain.coordinate(value)?;
+        Some(match domain {
+            Domain::Categorical { values } => (at + 0.5) / values.len() as f64,
+            Domain::Continuous { .. } | Domain::Integer { .. } => at,
         })
     }
 
@@ -405,12 +405,12 @@ impl Space {
         let Some(dim) = self.dims.iter().find(|dim| dim.name == name) else {
             return Vec::new();
         };
-        let coordinates: Vec<f64> = match &dim.kind {
-            Kind::Categorical { values } => (0..values.len()).map(|i| i as f64).collect(),
-            Kind::Continuous { .. } | Kind::Integer { .. } => vec![0.0, 0.5, 1.0],
+        let coordinates: Vec<f64> = match &dim.domain {
+            Domain::Categorical { values } => (0..values.len()).map(|i| i as f64).collect(),
+            Domain::Continuous { .. } | Domain::Integer { .. } => vec![0.0, 0.5, 1.0],
         };
         let mark = |at: &f64| {
-            let value = dim.kind.value(dim.kind.snap(*at));
+            let value = dim.domain.value(dim.domain.snap(*at));
             let share = self.share(name, &value)?;
             Some((value, share))
         };
@@ -423,7 +423,7 @@ impl Space {
     pub fn count(&self) -> Option<u64> {
         self.dims
             .iter()
-            .try_fold(1_u64, |all, dim| all.checked_mul(dim.kind.count()?))
+            .try_fold(1_u64, |all, dim| all.checked_mul(dim.domain.count()?))
     }
 
     /// Every point of a finite space, each once.
@@ -435,8 +435,8 @@ impl Space {
             let mut first = vec![true; self.dims.len()];
             // The last parameter changes fastest.
             for (i, dim) in self.dims.iter().enumerate().rev() {
-                let count = dim.kind.count().unwrap_or(1);
-                point[i] = dim.kind.level(left % count);
+                let count = dim.domain.count().unwrap_or(1);
+                point[i] = dim.domain.level(left % count);
                 first[i] = left % count == 0;
                 left /= count;
             }
@@ -451,12 +451,12 @@ impl Space {
     }
 }
 
-fn kind(range: &Range) -> Result<Option<Kind>, String> {
+fn domain(range: &Range) -> Result<Option<Domain>, String> {
     Ok(Some(match range {
         Range::Continuous { min, max, scaling } => {
             check_ends(*min, *max, *scaling)?;
             let auto = auto(*min, *max);
-            Kind::Continuous {
+            Domain::Continuous {
                 scale: Scale::of(*scaling, auto, *min, *max),
                 min: *min,
                 max: *max,
@@ -471,7 +471,7 @@ fn kind(range: &Range) -> Result<Option<Kind>, String> {
             if low.abs() > MOST_INTEGER || high.abs() > MOST_INTEGER {
                 return Err(format!("whole numbers go up to {MOST_INTEGER}"));
             }
-            Kind::Integer {
+            Domain::Integer {
                 // Every value gets an equal cell of the range before scaling.
                 scale: Scale::of(*scaling, auto(low, high), low - 0.5, high + 0.5),
                 min: *min,
@@ -497,7 +497,7 @@ fn kind(range: &Range) -> Result<Option<Kind>, String> {
             {
                 return Err(format!("{} is there twice", values[twice]));
             }
-            Kind::Categorical {
+            Domain::Categorical {
                 values: values.clone(),
             }
         }

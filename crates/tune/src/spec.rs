@@ -239,7 +239,7 @@ fn three() -> u64 {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarmStart {
     /// What the study has in common with its parents.
-    pub kind: Kind,
+    pub kind: WarmStartKind,
     /// The folders of the earlier studies.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = MOST_PARENTS)))]
     pub parents: Vec<PathBuf>,
@@ -248,8 +248,7 @@ pub struct WarmStart {
 /// What a study has in common with its parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "WarmStartKind"))]
-pub enum Kind {
+pub enum WarmStartKind {
     /// Data and algorithm: the parents' results count like the study's own, also for the best result.
     IdenticalDataAndAlgorithm,
     /// Not everything: the parents' results show where to search first, with less weight.

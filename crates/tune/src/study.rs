@@ -10,7 +10,7 @@ use stokehold_base::lock;
 
 use crate::error::input;
 use crate::event::{Event, History, Origin, Outcome, Report, Trial};
-use crate::journal::{Journal, News, Torn};
+use crate::journal::{Journal, NewEvents, Torn};
 use crate::spec::{Limits, Spec, check_enqueued};
 use crate::strategy::{self, Choice};
 use crate::{Space, TuneError, Values, stopping, warm};
@@ -30,14 +30,14 @@ pub struct Study {
     history: History,
     space: Space,
     worker: Worker,
-    place: Option<Place>,
+    place: Option<StudyFolder>,
     /// Whether trials continue when the process that follows them dies.
     is_elsewhere: bool,
 }
 
 /// Where a study is stored.
 #[derive(Debug)]
-struct Place {
+struct StudyFolder {
     folder: PathBuf,
     journal: Journal,
     torn: Option<Torn>,
@@ -178,7 +178,7 @@ impl Study {
             history,
             space,
             worker: Worker::new(folder)?,
-            place: Some(Place {
+            place: Some(StudyFolder {
                 folder: folder.to_owned(),
                 journal,
                 torn: None,
@@ -233,8 +233,8 @@ impl Study {
         let Some(place) = &mut self.place else {
             return Ok(());
         };
-        let news = place.journal.read()?;
-        take_up(&mut self.history, news, &place.folder)
+        let new = place.journal.read()?;
+        take_up(&mut self.history, new, &place.folder)
     }
 
     /// Runs a function on the latest state, which may append events, while no other process writes.
@@ -256,9 +256,9 @@ impl Study {
         decide: impl FnOnce(&Self) -> Result<(T, Vec<Event>), TuneError>,
     ) -> Result<T, TuneError> {
         if let Some(place) = &mut self.place {
-            let mut news = place.journal.read()?;
-            let tail = news.tail.take();
-            take_up(&mut self.history, news, &place.folder)?;
+            let mut new = place.journal.read()?;
+            let tail = new.tail.take();
+            take_up(&mut self.history, new, &place.folder)?;
             if let Some(tail) = tail {
                 place.torn = Some(place.journal.cut(tail)?);
             }
@@ -605,11 +605,11 @@ fn load(folder: &Path) -> Result<(History, Journal, bool), TuneError> {
         return input(format!("there is no study in {}", folder.display()));
     }
     let mut journal = Journal::open(&path)?;
-    let mut news = journal.read()?;
-    let first = if news.events.is_empty() {
+    let mut new = journal.read()?;
+    let first = if new.events.is_empty() {
         None
     } else {
-        Some(news.events.remove(0))
+        Some(new.events.remove(0))
     };
     let Some(Event::Created {
         version,
@@ -630,13 +630,13 @@ fn load(folder: &Path) -> Result<(History, Journal, bool), TuneError> {
         ));
     }
     let mut history = History::new(*spec, time, parents);
-    let has_tail = news.tail.is_some();
-    take_up(&mut history, news, folder)?;
+    let has_tail = new.tail.is_some();
+    take_up(&mut history, new, folder)?;
     Ok((history, journal, has_tail))
 }
 
-fn take_up(history: &mut History, news: News, folder: &Path) -> Result<(), TuneError> {
-    for event in news.events {
+fn take_up(history: &mut History, new: NewEvents, folder: &Path) -> Result<(), TuneError> {
+    for event in new.events {
         history
             .apply(event)
             .map_err(|reason| TuneError::Input(format!("{}: {reason}", folder.join(JOURNAL).display())))?;

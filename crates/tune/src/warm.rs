@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::input;
 use crate::parameter::Range;
 use crate::space::Space;
-use crate::spec::{Kind, Spec};
+use crate::spec::{Spec, WarmStartKind};
 use crate::{History, Study, TuneError, Values};
 
 /// A study that another one builds on.
@@ -60,7 +60,7 @@ fn parent(
     history: &History,
     spec: &Spec,
     space: &Space,
-    kind: Kind,
+    kind: WarmStartKind,
 ) -> Result<Parent, TuneError> {
     let other = &history.spec;
     let says = |what: String| input(format!("warm start from {}: {what}", path.display()));
@@ -86,7 +86,7 @@ fn parent(
     }
     let mut parent = Parent {
         name,
-        is_identical: kind == Kind::IdenticalDataAndAlgorithm,
+        is_identical: kind == WarmStartKind::IdenticalDataAndAlgorithm,
         results: Vec::new(),
         unfit: 0,
     };

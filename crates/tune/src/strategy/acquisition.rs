@@ -1,17 +1,17 @@
 //! The expected improvement of a trial at a point on the best one, and where it is largest.
 
 use crate::random::Random;
-use crate::space::{Kind, Space};
+use crate::space::{Domain, Space};
 use crate::strategy::Observed;
 use crate::strategy::gaussian::Gaussian;
 use crate::strategy::minimise::minimise;
 
 /// Coordinates for the process: a parameter that does not exist is at the centre, or a category of its own.
 pub(crate) fn features(space: &Space, point: &[f64]) -> Vec<f64> {
-    let feature = |(dim, x): (&crate::space::Dim, &f64)| match (&dim.kind, x.is_nan()) {
+    let feature = |(dim, x): (&crate::space::Dim, &f64)| match (&dim.domain, x.is_nan()) {
         (_, false) => *x,
-        (Kind::Categorical { .. }, true) => -1.0,
-        (Kind::Continuous { .. } | Kind::Integer { .. }, true) => 0.5,
+        (Domain::Categorical { .. }, true) => -1.0,
+        (Domain::Continuous { .. } | Domain::Integer { .. }, true) => 0.5,
     };
     space.dims().iter().zip(point).map(feature).collect()
 }
@@ -125,12 +125,12 @@ fn beside(space: &Space, point: &[f64], random: &mut Random) -> Vec<f64> {
         if random.unit() >= share {
             return *x;
         }
-        match &dim.kind {
-            Kind::Categorical { values } if random.unit() < 0.3 => random.below(values.len()) as f64,
-            Kind::Categorical { .. } => *x,
-            Kind::Continuous { .. } => (x + width * random.normal()).clamp(0.0, 1.0),
+        match &dim.domain {
+            Domain::Categorical { values } if random.unit() < 0.3 => random.below(values.len()) as f64,
+            Domain::Categorical { .. } => *x,
+            Domain::Continuous { .. } => (x + width * random.normal()).clamp(0.0, 1.0),
             // At least to the next value.
-            Kind::Integer { min, max, .. } => {
+            Domain::Integer { min, max, .. } => {
                 let cell = 1.0 / (max.abs_diff(*min) + 1) as f64;
                 (x + width.max(cell) * random.normal()).clamp(0.0, 1.0)
             }
@@ -144,15 +144,15 @@ fn beside(space: &Space, point: &[f64], random: &mut Random) -> Vec<f64> {
 /// others.
 fn climb(improvement: &Improvement<'_>, space: &Space, point: Vec<f64>, value: f64) -> (Vec<f64>, f64) {
     let (mut point, mut value) = (point, value);
-    let is_smooth = |kind: &Kind| match kind {
-        Kind::Continuous { .. } => true,
-        Kind::Integer { .. } => kind.count().is_none_or(|count| count > FEW),
-        Kind::Categorical { .. } => false,
+    let is_smooth = |domain: &Domain| match domain {
+        Domain::Continuous { .. } => true,
+        Domain::Integer { .. } => domain.count().is_none_or(|count| count > FEW),
+        Domain::Categorical { .. } => false,
     };
     for _ in 0..4 {
         let before = value;
         let smooth: Vec<usize> = (0..point.len())
-            .filter(|j| is_smooth(&space.dims()[*j].kind) && !point[*j].is_nan())
+            .filter(|j| is_smooth(&space.dims()[*j].domain) && !point[*j].is_nan())
             .collect();
         if !smooth.is_empty() {
             let mut all = features(space, &point);
@@ -176,7 +176,7 @@ fn climb(improvement: &Improvement<'_>, space: &Space, point: Vec<f64>, value: f
             take_better(improvement, space, &there, &mut point, &mut value);
         }
         for (j, dim) in space.dims().iter().enumerate() {
-            for x in others(&dim.kind, point[j]) {
+            for x in others(&dim.domain, point[j]) {
                 let mut there = point.clone();
                 there[j] = x;
                 take_better(improvement, space, &there, &mut point, &mut value);
@@ -191,16 +191,16 @@ fn climb(improvement: &Improvement<'_>, space: &Space, point: Vec<f64>, value: f
 }
 
 /// The other values of a parameter: all of them if they are few, else the neighbours.
-fn others(kind: &Kind, x: f64) -> Vec<f64> {
-    match (kind, kind.count()) {
-        (Kind::Continuous { .. }, _) => Vec::new(),
+fn others(domain: &Domain, x: f64) -> Vec<f64> {
+    match (domain, domain.count()) {
+        (Domain::Continuous { .. }, _) => Vec::new(),
         _ if x.is_nan() => Vec::new(),
-        (Kind::Integer { min, .. }, count) if count.is_none_or(|count| count > FEW) => {
-            let here = kind.integer(x).abs_diff(*min);
+        (Domain::Integer { min, .. }, count) if count.is_none_or(|count| count > FEW) => {
+            let here = domain.integer(x).abs_diff(*min);
             let near = [here.saturating_sub(2), here.saturating_sub(1), here + 1, here + 2];
-            near.map(|i| kind.level(i)).to_vec()
+            near.map(|i| domain.level(i)).to_vec()
         }
-        (_, count) => (0..count.unwrap_or(0)).map(|i| kind.level(i)).collect(),
+        (_, count) => (0..count.unwrap_or(0)).map(|i| domain.level(i)).collect(),
     }
 }
 

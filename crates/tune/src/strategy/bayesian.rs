@@ -9,7 +9,7 @@
 //!    point.
 
 use crate::random::Random;
-use crate::space::{Kind, Space};
+use crate::space::{Domain, Space};
 use crate::spec::Limits;
 use crate::strategy::acquisition::{Improvement, features, maximise};
 use crate::strategy::gaussian::{Fit, Gaussian, Inputs, Shape};
@@ -133,7 +133,7 @@ impl Surrogate {
             is_category: space
                 .dims()
                 .iter()
-                .map(|dim| matches!(dim.kind, Kind::Categorical { .. }))
+                .map(|dim| matches!(dim.domain, Domain::Categorical { .. }))
                 .collect(),
             rows: observed
                 .points

@@ -1,7 +1,7 @@
 //! Uniformly drawn points, and a space-filling start for models.
 
 use crate::random::Random;
-use crate::space::{Kind, Space};
+use crate::space::{Domain, Space};
 use crate::strategy::Observed;
 
 /// How often to redraw a point that was tried already.
@@ -42,9 +42,9 @@ fn hypercube(space: &Space, n: usize, random: &mut Random) -> Vec<Vec<f64>> {
         .map(|i| {
             let coordinate = |(dim, order): (&crate::space::Dim, &Vec<usize>)| {
                 let unit = (order[i] as f64 + random.unit()) / n as f64;
-                match &dim.kind {
-                    Kind::Categorical { values } => (unit * values.len() as f64).floor(),
-                    Kind::Continuous { .. } | Kind::Integer { .. } => unit,
+                match &dim.domain {
+                    Domain::Categorical { values } => (unit * values.len() as f64).floor(),
+                    Domain::Continuous { .. } | Domain::Integer { .. } => unit,
                 }
             };
             let point: Vec<f64> = space.dims().iter().zip(&orders).map(coordinate).collect();

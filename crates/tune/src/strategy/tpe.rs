@@ -4,7 +4,7 @@
 //! Kernels are products over all parameters, so combinations of values are preserved.
 
 use crate::random::Random;
-use crate::space::{Kind, Space};
+use crate::space::{Domain, Space};
 use crate::strategy::{Choice, Observed, random};
 
 /// The number of trials before the first estimate.
@@ -35,7 +35,7 @@ impl<'a> Density<'a> {
         let n = centres.len();
         let mut widths = vec![vec![1.0; space.dims().len()]; n];
         for (j, dim) in space.dims().iter().enumerate() {
-            if !matches!(dim.kind, Kind::Categorical { .. }) {
+            if !matches!(dim.domain, Domain::Categorical { .. }) {
                 for (i, width) in neighbours(&centres, j) {
                     widths[i][j] = width;
                 }
@@ -67,10 +67,10 @@ impl<'a> Density<'a> {
     }
 
     fn draw_one(&self, kernel: usize, j: usize, random: &mut Random) -> f64 {
-        let kind = &self.space.dims()[j].kind;
+        let domain = &self.space.dims()[j].domain;
         let centre = self.centres.get(kernel).map_or(f64::NAN, |centre| centre[j]);
-        match kind {
-            Kind::Categorical { values } => {
+        match domain {
+            Domain::Categorical { values } => {
                 let odd = 1.0 / (self.centres.len() + 1) as f64;
                 // One count for the centre's value, and a share of the prior for each value.
                 let own = 1.0 / (1.0 + values.len() as f64 * odd);
@@ -79,7 +79,7 @@ impl<'a> Density<'a> {
                     false => random.below(values.len()) as f64,
                 }
             }
-            Kind::Continuous { .. } | Kind::Integer { .. } => {
+            Domain::Continuous { .. } | Domain::Integer { .. } => {
                 let (centre, width) = self.bell(kernel, j);
                 // The centre is inside, so at least every other draw is, too, for all but the widest kernel.
                 let drawn = (0..64).map(|_| centre + width * random.normal());
@@ -108,8 +108,8 @@ impl<'a> Density<'a> {
     fn log_kernel(&self, kernel: usize, point: &[f64]) -> f64 {
         let mut log = self.weights[kernel].ln();
         for (j, x) in point.iter().enumerate().filter(|(_, x)| !x.is_nan()) {
-            log += match &self.space.dims()[j].kind {
-                Kind::Categorical { values } => {
+            log += match &self.space.dims()[j].domain {
+                Domain::Categorical { values } => {
                     let centre = self.centres.get(kernel).map_or(f64::NAN, |centre| centre[j]);
                     let (odd, k) = (1.0 / (self.centres.len() + 1) as f64, values.len() as f64);
                     let share = |counted: f64| (counted + odd) / (1.0 + k * odd);
@@ -118,12 +118,12 @@ impl<'a> Density<'a> {
                         false => share(f64::from(u8::from(centre == *x))).ln(),
                     }
                 }
-                kind @ (Kind::Continuous { .. } | Kind::Integer { .. }) => {
+                domain @ (Domain::Continuous { .. } | Domain::Integer { .. }) => {
                     let (centre, width) = self.bell(kernel, j);
                     let below = |end: f64| {
                         libm::erfc((end - centre) / width * -std::f64::consts::FRAC_1_SQRT_2) / 2.0
                     };
-                    let share = match kind.cell(*x) {
+                    let share = match domain.cell(*x) {
                         // An integer gets the kernel's mass over its cell, which may be 0 except for the wide
                         // kernel.
                         Some((from, to)) => (below(to) - below(from)).ln(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use stokehold_tune::{Direction, Kind, Spec, Study, WarmStart};
+use stokehold_tune::{Direction, Spec, Study, WarmStart, WarmStartKind};
 use tempfile::tempdir;
 
 use crate::{parameters, spec, trial, work};
@@ -14,7 +14,7 @@ fn parent(folder: &Path, jobs: usize) {
     work(&mut Study::create(folder, spec).unwrap());
 }
 
-fn child(kind: Kind, parents: &[&Path]) -> Spec {
+fn child(kind: WarmStartKind, parents: &[&Path]) -> Spec {
     let mut spec = spec();
     spec.seed = 9;
     spec.warm_start = Some(WarmStart {
@@ -29,7 +29,10 @@ fn a_child_begins_where_its_parent_ended() {
     let dir = tempdir().unwrap();
     let old = dir.path().join("old");
     parent(&old, 20);
-    for kind in [Kind::IdenticalDataAndAlgorithm, Kind::TransferLearning] {
+    for kind in [
+        WarmStartKind::IdenticalDataAndAlgorithm,
+        WarmStartKind::TransferLearning,
+    ] {
         let mut spec = child(kind, &[&old]);
         spec.limits.max_jobs = 3;
         let mut warm = Study::in_memory(spec).unwrap();
@@ -45,8 +48,8 @@ fn the_overall_best_may_be_a_parents() {
     let old = dir.path().join("old");
     parent(&old, 20);
     for (kind, is_parents) in [
-        (Kind::IdenticalDataAndAlgorithm, true),
-        (Kind::TransferLearning, false),
+        (WarmStartKind::IdenticalDataAndAlgorithm, true),
+        (WarmStartKind::TransferLearning, false),
     ] {
         let new = dir.path().join(format!("{kind:?}"));
         let mut study = Study::create(&new, child(kind, &[&old])).unwrap();
@@ -79,7 +82,7 @@ fn parents_that_do_not_fit_are_named() {
     far.limits.max_jobs = 1;
     work(&mut Study::create(&narrow, far).unwrap());
     let says = |parents: &[&Path]| {
-        Study::in_memory(child(Kind::TransferLearning, parents))
+        Study::in_memory(child(WarmStartKind::TransferLearning, parents))
             .unwrap_err()
             .to_string()
     };
@@ -101,9 +104,9 @@ fn parents_of_parents_do_not_count() {
     let dir = tempdir().unwrap();
     let [old, middle] = ["old", "middle"].map(|name| dir.path().join(name));
     parent(&old, 5);
-    let mut spec = child(Kind::IdenticalDataAndAlgorithm, &[&old]);
+    let mut spec = child(WarmStartKind::IdenticalDataAndAlgorithm, &[&old]);
     spec.limits.max_jobs = 2;
     work(&mut Study::create(&middle, spec).unwrap());
-    let young = Study::in_memory(child(Kind::IdenticalDataAndAlgorithm, &[&middle])).unwrap();
+    let young = Study::in_memory(child(WarmStartKind::IdenticalDataAndAlgorithm, &[&middle])).unwrap();
     assert_eq!(young.history().parents[0].results.len(), 2);
 }
