@@ -48,7 +48,7 @@ const CREATING: &str = "creating";
 
 /// An event while a study runs.
 #[derive(Debug)]
-pub enum News<'a> {
+pub enum StudyEvent<'a> {
     /// A trial was started, or continues.
     Started(&'a Trial),
     /// A trial reported: its last report.
@@ -167,7 +167,7 @@ pub fn run(
     folder: &Path,
     room: Room,
     stop: &AtomicBool,
-    show: &mut dyn FnMut(News<'_>, &History),
+    show: &mut dyn FnMut(StudyEvent<'_>, &History),
 ) -> Result<Ending, TrialsError> {
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ struct Tuner<'a> {
     store: Store,
     running: BTreeMap<usize, Running>,
     sender: Sender<Ended>,
-    show: &'a mut dyn FnMut(News<'_>, &History),
+    show: &'a mut dyn FnMut(StudyEvent<'_>, &History),
 }
 
 /// A trial that runs in this process.
@@ -277,7 +277,7 @@ impl Tuner<'_> {
             let trials: Vec<usize> = self.running.keys().copied().collect();
             trials.into_iter().try_for_each(|trial| self.look_at(trial))?;
             self.study.refresh()?;
-            (self.show)(News::Tick, self.study.history());
+            (self.show)(StudyEvent::Tick, self.study.history());
         }
     }
 
@@ -316,8 +316,8 @@ impl Tuner<'_> {
             }
         };
         let (claim, is_new) = match found {
-            Found::Claim { claim, is_new } => (claim, is_new),
-            Found::Ended(record) => {
+            TrialJob::Claim { claim, is_new } => (claim, is_new),
+            TrialJob::Ended(record) => {
                 self.running.insert(trial.number, running);
                 self.settle(trial.number, Ok(record), false)?;
                 return Ok(Next::Started);
@@ -339,12 +339,12 @@ impl Tuner<'_> {
             slot,
         });
         self.running.insert(trial.number, running);
-        (self.show)(News::Started(&trial), self.study.history());
+        (self.show)(StudyEvent::Started(&trial), self.study.history());
         Ok(Next::Started)
     }
 
     /// The job of a trial: a new one, or one that a dead process left.
-    fn find(&self, trial: &Trial) -> Result<Found, TrialsError> {
+    fn find(&self, trial: &Trial) -> Result<TrialJob, TrialsError> {
         let name = job_name(trial.number);
         let record = match self.store.get(&name) {
             Ok(record) => record,
@@ -354,7 +354,7 @@ impl Tuner<'_> {
                     fs::remove_dir_all(&half_made).map_err(TrialsError::io(&half_made))?;
                 }
                 self.store.create(&self.job(trial, name.clone()))?;
-                return Ok(Found::Claim {
+                return Ok(TrialJob::Claim {
                     claim: Box::new(self.store.claim(&name)?),
                     is_new: true,
                 });
@@ -365,7 +365,7 @@ impl Tuner<'_> {
         let claim = match record.status {
             // The trial was stopped early before its process died.
             _ if trial.stop.is_some() && record.status != Status::Completed => {
-                return Ok(Found::Ended(Box::new(Record {
+                return Ok(TrialJob::Ended(Box::new(Record {
                     status: Status::Stopped,
                     secondary: Secondary::Stopped,
                     ..record
@@ -374,7 +374,7 @@ impl Tuner<'_> {
             Status::InProgress | Status::Stopping => self.store.claim(&name)?,
             // The script had succeeded; only its results were not packed yet.
             Status::Failed if is_cut_off && record.exit_code == Some(0) => {
-                return Ok(Found::Ended(Box::new(Record {
+                return Ok(TrialJob::Ended(Box::new(Record {
                     status: Status::Completed,
                     ..record
                 })));
@@ -384,10 +384,10 @@ impl Tuner<'_> {
                 self.store.resume(&name)?
             }
             Status::Completed | Status::Failed | Status::Stopped => {
-                return Ok(Found::Ended(Box::new(record)));
+                return Ok(TrialJob::Ended(Box::new(record)));
             }
         };
-        Ok(Found::Claim {
+        Ok(TrialJob::Claim {
             claim: Box::new(claim),
             is_new: false,
         })
@@ -424,7 +424,7 @@ impl Tuner<'_> {
                     running.stop.store(true, Ordering::SeqCst);
                 }
                 let history = self.study.history();
-                (self.show)(News::Reported(&history.trials[trial]), history);
+                (self.show)(StudyEvent::Reported(&history.trials[trial]), history);
             }
         }
         Ok(())
@@ -499,7 +499,7 @@ impl Tuner<'_> {
         };
         let _: Outcome = ended?;
         let history = self.study.history();
-        (self.show)(News::Ended(&history.trials[trial]), history);
+        (self.show)(StudyEvent::Ended(&history.trials[trial]), history);
         Ok(())
     }
 
@@ -534,7 +534,8 @@ enum Next {
     Finished(End),
 }
 
-enum Found {
+/// The job of a trial, or its end.
+enum TrialJob {
     Claim { claim: Box<Claim>, is_new: bool },
     Ended(Box<Record>),
 }

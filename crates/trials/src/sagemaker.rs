@@ -45,10 +45,10 @@ use stokehold_tune::{Ask, History, Strategy, Study, Trial, Values, Verdict};
 
 use crate::error::input;
 use crate::number::Number;
-use crate::run::{Ending, News};
+use crate::run::{Ending, StudyEvent};
 use crate::{Plan, TrialsError};
 
-pub use kept::Kept;
+pub use kept::StudyTarget;
 use trial::Running;
 
 /// The pause between two turns of the loop: how soon a stop is seen.
@@ -109,15 +109,15 @@ pub fn cost(plan: &Plan) -> Result<Cost, TrialsError> {
 /// The trial's values do not make a request that SageMaker takes.
 pub fn request(
     plan: &Plan,
-    kept: &Kept,
+    target: &StudyTarget,
     trial: &Trial,
     name: &str,
 ) -> Result<CreateTrainingJob, TrialsError> {
-    let mut job = plan.job_of(&kept.first(trial.number), &trial.values);
-    if let Some(source) = &kept.source {
+    let mut job = plan.job_of(&target.first(trial.number), &trial.values);
+    if let Some(source) = &target.source {
         job.source_dir = Some(source.into());
     }
-    Ok(Request::new(&job, name, &kept.region)?.request)
+    Ok(Request::new(&job, name, &target.region)?.request)
 }
 
 /// The account that a study's trials run in.
@@ -144,17 +144,17 @@ pub fn run(
     folder: &Path,
     account: &Account<'_>,
     stop: &AtomicBool,
-    show: &mut dyn FnMut(News<'_>, &History),
+    show: &mut dyn FnMut(StudyEvent<'_>, &History),
 ) -> Result<Ending, TrialsError> {
     let objective = &plan.study.objective;
     let metric = plan.job.metrics.iter().find(|metric| &metric.name == objective);
     let Some(regex) = metric.and_then(|metric| metric.compile().ok()) else {
         return input(format!("{objective:?} is none of the job's metrics"));
     };
-    let mut kept = Kept::load(folder)?;
-    if kept.source.is_none() {
-        kept.source = Some(upload(plan, &kept, account.options)?);
-        kept.save(folder)?;
+    let mut target = StudyTarget::load(folder)?;
+    if target.source.is_none() {
+        target.source = Some(upload(plan, &target, account.options)?);
+        target.save(folder)?;
     }
     // The jobs continue when this process dies.
     study.runs_elsewhere();
@@ -163,7 +163,7 @@ pub fn run(
         plan,
         folder,
         client: account.client,
-        kept,
+        target,
         regex,
         running: BTreeMap::new(),
         is_said: false,
@@ -185,11 +185,11 @@ pub fn run(
 }
 
 /// Puts the code of all trials into the bucket; returns where it is.
-fn upload(plan: &Plan, kept: &Kept, options: &Options) -> Result<String, TrialsError> {
-    let job: Job = plan.job_of(&kept.name, &Values::new());
-    let sent = Request::new(&job, &kept.name, &kept.region)?;
+fn upload(plan: &Plan, target: &StudyTarget, options: &Options) -> Result<String, TrialsError> {
+    let job: Job = plan.job_of(&target.name, &Values::new());
+    let sent = Request::new(&job, &target.name, &target.region)?;
     sent.source
-        .upload(&sent.source_uri, &options.in_region(&kept.region))?;
+        .upload(&sent.source_uri, &options.in_region(&target.region))?;
     Ok(sent.source_uri)
 }
 
@@ -198,13 +198,13 @@ struct Tuner<'a> {
     plan: &'a Plan,
     folder: &'a Path,
     client: &'a Client,
-    kept: Kept,
+    target: StudyTarget,
     regex: Regex,
     running: BTreeMap<usize, Running>,
     /// Whether it is said that the account does not answer, and whether it did not since the last look began.
     is_said: bool,
     is_unanswered: bool,
-    show: &'a mut dyn FnMut(News<'_>, &History),
+    show: &'a mut dyn FnMut(StudyEvent<'_>, &History),
 }
 
 impl Tuner<'_> {
@@ -237,7 +237,7 @@ impl Tuner<'_> {
                 looked = Some(Instant::now());
             }
             self.study.refresh()?;
-            (self.show)(News::Tick, self.study.history());
+            (self.show)(StudyEvent::Tick, self.study.history());
             std::thread::sleep(TURN.min(look));
         }
     }
@@ -254,7 +254,7 @@ impl Tuner<'_> {
         let mut names = kept::names(self.folder, trial.number)?;
         let is_new = names.is_empty();
         if is_new {
-            names.push(self.kept.first(trial.number));
+            names.push(self.target.first(trial.number));
             kept::save_names(self.folder, trial.number, &names)?;
         }
         let mut running = Running::new(names);
@@ -285,7 +285,7 @@ impl Tuner<'_> {
     fn unanswered(&mut self, reason: &str) {
         if !self.is_said {
             (self.show)(
-                News::Said(&format!("{reason}; it is tried again")),
+                StudyEvent::Said(&format!("{reason}; it is tried again")),
                 self.study.history(),
             );
         }
@@ -307,7 +307,7 @@ impl Tuner<'_> {
         else {
             return Ok(());
         };
-        let request = match request(self.plan, &self.kept, trial, &name) {
+        let request = match request(self.plan, &self.target, trial, &name) {
             Ok(request) => request,
             // Such as a value that is too long.
             Err(error) => return self.fail(trial.number, &error.to_string()),
@@ -325,7 +325,7 @@ impl Tuner<'_> {
         if let Some(running) = self.running.get_mut(&trial.number) {
             running.is_there = true;
         }
-        (self.show)(News::Started(trial), self.study.history());
+        (self.show)(StudyEvent::Started(trial), self.study.history());
         Ok(())
     }
 
@@ -361,7 +361,7 @@ impl Tuner<'_> {
             // It continues: at a rung it became one of the best, or somebody stopped it while no one looked.
             running
                 .names
-                .push(format!("{}-{number}", self.kept.first(trial.number)));
+                .push(format!("{}-{number}", self.target.first(trial.number)));
             kept::save_names(self.folder, trial.number, &running.names)?;
             return self.create(trial);
         }
@@ -374,7 +374,7 @@ impl Tuner<'_> {
         let mut in_progress = BTreeSet::new();
         // For a single trial, describing it costs no more.
         if trials.len() > 1 {
-            match self.client.in_progress(&self.kept.name) {
+            match self.client.in_progress(&self.target.name) {
                 Ok(names) => in_progress = names,
                 Err(error) if is_passing(&error) => {
                     self.unanswered(&error.to_string());
@@ -496,7 +496,7 @@ impl Tuner<'_> {
                     running.is_unwanted = true;
                 }
                 let history = self.study.history();
-                (self.show)(News::Reported(&history.trials[number]), history);
+                (self.show)(StudyEvent::Reported(&history.trials[number]), history);
             }
         }
         Ok(())
@@ -559,7 +559,7 @@ impl Tuner<'_> {
             let says = format!(
                 "trial {number}: the last line has {read}, and SageMaker's final value is {said}; the lines count"
             );
-            (self.show)(News::Said(&says), self.study.history());
+            (self.show)(StudyEvent::Said(&says), self.study.history());
         }
         self.running.remove(&number);
         self.study.tell(number, objective)?;
@@ -574,7 +574,7 @@ impl Tuner<'_> {
 
     fn ended(&mut self, number: usize) -> Result<(), TrialsError> {
         let history = self.study.history();
-        (self.show)(News::Ended(&history.trials[number]), history);
+        (self.show)(StudyEvent::Ended(&history.trials[number]), history);
         Ok(())
     }
 
@@ -589,7 +589,7 @@ impl Tuner<'_> {
                 Ok(()) | Err(SageMakerError::NoSuchJob { .. }) => {}
                 Err(error) => {
                     let says = format!("job {name} may continue: {error}");
-                    (self.show)(News::Said(&says), self.study.history());
+                    (self.show)(StudyEvent::Said(&says), self.study.history());
                 }
             }
         }

@@ -12,7 +12,7 @@ use stokehold_objects::Options;
 use stokehold_sagemaker::Client;
 use stokehold_trials::Plan;
 use stokehold_trials::run::Ending;
-use stokehold_trials::sagemaker::{self, Account, Kept};
+use stokehold_trials::sagemaker::{self, Account, StudyTarget};
 use stokehold_tune::{Ask, History, Study, Torn};
 
 use super::watch::Watch;
@@ -51,9 +51,9 @@ pub fn check(plan: &Plan, client: &Client) -> Result<(), Box<dyn Error>> {
 
 /// Prints the request for the first trial, and sends nothing.
 pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, Box<dyn Error>> {
-    let kept = Kept::new(&super::name(folder), client.region());
+    let target = StudyTarget::new(&super::name(folder), client.region());
     if let Ask::Trial(trial) = Study::in_memory(plan.study.clone())?.ask()? {
-        sagemaker::request(plan, &kept, &trial, &kept.first(trial.number))?;
+        sagemaker::request(plan, &target, &trial, &target.first(trial.number))?;
         let limits = &plan.study.limits;
         writeln!(
             terminal::err(),
@@ -72,7 +72,7 @@ pub fn dry_run(plan: &Plan, folder: &Path, client: &Client) -> Result<ExitCode, 
         // What was judged is the request as it would be sent; what is printed is copied elsewhere, so it has no secrets.
         let mut shown = plan.clone();
         shown.job = plan.job.without_secrets();
-        let request = sagemaker::request(&shown, &kept, &trial, &kept.first(trial.number))?;
+        let request = sagemaker::request(&shown, &target, &trial, &target.first(trial.number))?;
         terminal::json(&request)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -95,14 +95,14 @@ fn say_cost(plan: &Plan) -> Result<(), Box<dyn Error>> {
 
 /// Says, in the study's folder, where its trials run.
 pub fn settle(folder: &Path, region: &str) -> Result<(), Box<dyn Error>> {
-    Ok(Kept::new(&super::name(folder), region).save(folder)?)
+    Ok(StudyTarget::new(&super::name(folder), region).save(folder)?)
 }
 
 /// Whether a study that is resumed runs where it was begun.
 pub fn check_place(folder: &Path, history: &History, is_there: bool) -> Result<(), Usage> {
-    let is_kept = Kept::is_in(folder);
+    let has_target = StudyTarget::is_in(folder);
     let folder = folder.display();
-    match (is_kept, is_there) {
+    match (has_target, is_there) {
         (true, false) => Err(Usage(format!(
             "{folder}: the trials of this study are jobs on SageMaker; add --on sagemaker"
         ))),
@@ -116,30 +116,30 @@ pub fn check_place(folder: &Path, history: &History, is_there: bool) -> Result<(
 /// Runs a study's trials there, until it is over or is left.
 pub fn run(folder: &Path, region: Option<&str>, torn: Option<Torn>) -> Result<ExitCode, Box<dyn Error>> {
     let (plan, study) = (Plan::load(folder)?, Study::open(folder)?);
-    if !Kept::is_in(folder) {
+    if !StudyTarget::is_in(folder) {
         let client = client(&plan, region)?;
         check(&plan, &client)?;
         settle(folder, client.region())?;
     }
-    let kept = Kept::load(folder)?;
-    if let Some(region) = region.filter(|region| *region != kept.region) {
+    let target = StudyTarget::load(folder)?;
+    if let Some(region) = region.filter(|region| *region != target.region) {
         let text = format!(
             "the study's jobs are in {}, not in {region}; leave --region out",
-            kept.region
+            target.region
         );
         return Err(Usage(text).into());
     }
-    let client = client(&plan, Some(&kept.region))?;
+    let client = client(&plan, Some(&target.region))?;
     let mut watch = Watch::new();
     super::say_beginning(&watch, &study, torn.as_ref());
-    watch.say(&format!("its jobs are {}-NNN in {}", kept.name, kept.region));
+    watch.say(&format!("its jobs are {}-NNN in {}", target.name, target.region));
     let account = Account {
         client: &client,
         options: &Options::default(),
         look: LOOK,
     };
-    let ending = sagemaker::run(study, &plan, folder, &account, stop()?, &mut |news, history| {
-        watch.see(&news, history)
+    let ending = sagemaker::run(study, &plan, folder, &account, stop()?, &mut |event, history| {
+        watch.see(&event, history)
     });
     drop(watch);
     let ending = ending?;
@@ -154,7 +154,7 @@ pub fn run(folder: &Path, region: Option<&str>, torn: Option<Torn>) -> Result<Ex
                     "--on",
                     "sagemaker",
                     "--region",
-                    kept.region.as_str(),
+                    target.region.as_str(),
                 ];
                 let stop = shell::again(stop.map(std::ffi::OsStr::new));
                 writeln!(terminal::err(), "job {job} continues; this stops it: {stop}")?;

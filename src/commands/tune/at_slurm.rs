@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use stokehold_jobs::slurm::{SCRIPT, State, Submitted, output};
-use stokehold_trials::run::News;
+use stokehold_trials::run::StudyEvent;
 use stokehold_tune::{History, Study, Trial};
 
 use super::{finished_here, interrupted, watch};
@@ -108,15 +108,15 @@ impl Seen {
                     reports: Vec::new(),
                     ..trial.clone()
                 });
-                watch.see(&News::Started(fresh.as_ref().unwrap_or(trial)), history);
+                watch.see(&StudyEvent::Started(fresh.as_ref().unwrap_or(trial)), history);
             }
             if reports != now.1 {
-                watch.see(&News::Reported(trial), history);
+                watch.see(&StudyEvent::Reported(trial), history);
             }
             if now.2 && !was_over {
-                watch.see(&News::Ended(trial), history);
+                watch.see(&StudyEvent::Ended(trial), history);
             }
         }
-        watch.see(&News::Tick, history);
+        watch.see(&StudyEvent::Tick, history);
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use stokehold_trials::run::{News, seconds_left};
+use stokehold_trials::run::{StudyEvent, seconds_left};
 use stokehold_tune::{History, Outcome, Trial, in_words, short};
 
 use super::best_so_far;
@@ -49,9 +49,9 @@ impl Watch {
     }
 
     /// Shows an event.
-    pub fn see(&mut self, news: &News<'_>, history: &History) {
-        match news {
-            News::Started(trial) => {
+    pub fn see(&mut self, event: &StudyEvent<'_>, history: &History) {
+        match event {
+            StudyEvent::Started(trial) => {
                 let again = match (trial.attempt, trial.reports.last()) {
                     (_, Some(last)) => format!(" again behind step {}", last.step),
                     (1, None) => String::new(),
@@ -70,12 +70,12 @@ impl Watch {
                     )),
                 }
             }
-            News::Reported(trial) => {
+            StudyEvent::Reported(trial) => {
                 if let Some(bar) = self.trials.get(&trial.number) {
                     bar.set_message(running(trial));
                 }
             }
-            News::Ended(trial) => {
+            StudyEvent::Ended(trial) => {
                 if let Some(bar) = self.trials.remove(&trial.number) {
                     bar.finish_and_clear();
                 }
@@ -84,8 +84,8 @@ impl Watch {
                     self.say(&head(history));
                 }
             }
-            News::Said(text) => self.say(text),
-            News::Tick => {}
+            StudyEvent::Said(text) => self.say(text),
+            StudyEvent::Tick => {}
         }
         if self.screen.is_some() {
             self.head.set_message(head(history));

@@ -17,7 +17,7 @@ use crate::error::input;
 /// Where the trials of a study run: the file `sagemaker.json` in its folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Kept {
+pub struct StudyTarget {
     /// What the names of all its jobs begin with; unlike that of any other study.
     pub name: String,
     /// The region.
@@ -29,7 +29,7 @@ pub struct Kept {
 
 const FILE: &str = "sagemaker.json";
 
-impl Kept {
+impl StudyTarget {
     /// A new one, for a study of this name: `flowers-0123abcd`.
     #[must_use]
     pub fn new(study: &str, region: &str) -> Self {

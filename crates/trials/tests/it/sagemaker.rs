@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
 use stokehold_sagemaker::Client;
-use stokehold_trials::run::{Ending, News, create};
-use stokehold_trials::sagemaker::{Account, Kept, check, jobs, run};
+use stokehold_trials::run::{Ending, StudyEvent, create};
+use stokehold_trials::sagemaker::{Account, StudyTarget, check, jobs, run};
 use stokehold_trials::{Plan, TrialsError};
 use stokehold_tune::{End, History, Outcome, Study};
 
@@ -206,13 +206,13 @@ fn answer(jobs: &Jobs, step: &mut Step, request: &Request) -> Reply {
     }
 }
 
-struct Place {
+struct StudyFixture {
     dir: tempfile::TempDir,
     jobs: Jobs,
     stub: Stub,
 }
 
-impl Place {
+impl StudyFixture {
     fn new(study: &str, mut step: impl FnMut(&str, &mut Job) + Send + 'static) -> Self {
         let jobs = Jobs::default();
         let known = Arc::clone(&jobs);
@@ -230,7 +230,9 @@ impl Place {
         };
         let stop = AtomicBool::new(false);
         create(&place.plan(), &place.folder(), &stop, &mut |_, _| {}).unwrap();
-        Kept::new("my study", "eu-west-1").save(&place.folder()).unwrap();
+        StudyTarget::new("my study", "eu-west-1")
+            .save(&place.folder())
+            .unwrap();
         place
     }
 
@@ -249,7 +251,7 @@ impl Place {
     fn run_until(
         &self,
         stop: &AtomicBool,
-        mut see: impl FnMut(&News<'_>, &History),
+        mut see: impl FnMut(&StudyEvent<'_>, &History),
     ) -> Result<Ending, TrialsError> {
         let options = options(&self.stub.address, Duration::from_millis(300));
         let client = self.client();
@@ -266,7 +268,7 @@ impl Place {
             &self.folder(),
             &account,
             stop,
-            &mut |news, history| see(&news, history),
+            &mut |event, history| see(&event, history),
         )
     }
 
@@ -287,18 +289,14 @@ impl Place {
     }
 
     fn requests(&self) -> Vec<Value> {
-        self.jobs
-            .lock()
-            .unwrap()
-            .values()
-            .map(|job| job.request.clone())
-            .collect()
+        let jobs = self.jobs.lock().unwrap();
+        jobs.values().map(|job| job.request.clone()).collect()
     }
 }
 
 #[test]
 fn every_trial_is_a_job_of_its_own_and_the_code_is_uploaded_once() {
-    let place = Place::new(STUDY, print);
+    let place = StudyFixture::new(STUDY, print);
     let mut at_once = 0;
     let ending = place.run_until(&AtomicBool::new(false), |_, history| {
         at_once = at_once.max(history.counts().running)
@@ -315,7 +313,7 @@ fn every_trial_is_a_job_of_its_own_and_the_code_is_uploaded_once() {
     }
     assert_eq!(history.best().unwrap().values["level"], 1);
     assert_eq!(place.count("PUT "), 1, "{:?}", place.stub.operations());
-    let name = Kept::load(&place.folder()).unwrap().name;
+    let name = StudyTarget::load(&place.folder()).unwrap().name;
     assert!(name.starts_with("my-study-"), "{name}");
     let requests = place.requests();
     for (number, request) in requests.iter().enumerate() {
@@ -335,7 +333,7 @@ fn every_trial_is_a_job_of_its_own_and_the_code_is_uploaded_once() {
 fn a_hopeless_trial_is_stopped_there() {
     let study = STUDY.replace("max-parallel-jobs = 2", "max-parallel-jobs = 1")
         + "[study.early-stopping]\nrule = \"auto\"\nmin-trials = 1\n";
-    let place = Place::new(&study, print);
+    let place = StudyFixture::new(&study, print);
     place.run().unwrap();
     let history = place.history();
     assert_eq!(history.trials[0].objective(), Some(1.2));
@@ -353,7 +351,7 @@ fn a_hopeless_trial_is_stopped_there() {
 
 #[test]
 fn a_job_that_fails_vanishes_or_never_prints_is_a_failed_trial() {
-    let place = Place::new(STUDY, |name, job| match &name[name.len() - 3..] {
+    let place = StudyFixture::new(STUDY, |name, job| match &name[name.len() - 3..] {
         "000" => job.failure = Some("AlgorithmError: out of memory".to_owned()),
         "001" if !job.lines.is_empty() => job.is_gone = true,
         "002" => job.lines.push("epoch".to_owned()),
@@ -388,7 +386,7 @@ fn a_trial_that_is_no_number_fails_once_whatever_becomes_of_its_process() {
             1 => job.lines.push("loss=NaN".to_owned()),
             _ => print(name, job),
         };
-        let place = Place::with(&study, jobs, move |request, _| {
+        let place = StudyFixture::with(&study, jobs, move |request, _| {
             let is_stopped = known.lock().unwrap().values().any(|job| job.is_stopped);
             match request.operation.as_str() {
                 // The first process learns that the job is to be stopped, and never that it was.
@@ -399,8 +397,8 @@ fn a_trial_that_is_no_number_fails_once_whatever_becomes_of_its_process() {
             }
         });
         let stop = AtomicBool::new(false);
-        let ending = place.run_until(&stop, |news, _| {
-            if matches!(news, News::Said(_)) {
+        let ending = place.run_until(&stop, |event, _| {
+            if matches!(event, StudyEvent::Said(_)) {
                 stop.store(true, Ordering::SeqCst);
             }
         });
@@ -432,7 +430,7 @@ fn lines_that_were_read_before_cloudwatch_falls_silent_are_reported() {
     // For longer than the client tries again, once, just after the first line was read: in the same look.
     let mut silent = None;
     let study = STUDY.replace("max-jobs = 4", "max-jobs = 1");
-    let place = Place::with(&study, jobs, move |request, _| {
+    let place = StudyFixture::with(&study, jobs, move |request, _| {
         if request.operation == "DescribeLogStreams"
             && let Some(left @ 1..) = silent
         {
@@ -449,8 +447,8 @@ fn lines_that_were_read_before_cloudwatch_falls_silent_are_reported() {
     });
     let mut said = 0;
     place
-        .run_until(&AtomicBool::new(false), |news, _| {
-            said += usize::from(matches!(news, News::Said(text) if text.contains("Rate exceeded")));
+        .run_until(&AtomicBool::new(false), |event, _| {
+            said += usize::from(matches!(event, StudyEvent::Said(text) if text.contains("Rate exceeded")));
         })
         .unwrap();
     assert!(said > 0);
@@ -468,7 +466,7 @@ fn lines_that_were_read_before_cloudwatch_falls_silent_are_reported() {
 fn throttling_faults_and_lost_answers_fail_no_trial() {
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
-    let place = Place::with(STUDY, jobs, move |request, before| {
+    let place = StudyFixture::with(STUDY, jobs, move |request, before| {
         match request.operation.as_str() {
             // For longer than the client tries again.
             "CreateTrainingJob" if before < 6 => fault("ThrottlingException", "Rate exceeded"),
@@ -484,8 +482,8 @@ fn throttling_faults_and_lost_answers_fail_no_trial() {
         }
     });
     let mut said = Vec::new();
-    let ending = place.run_until(&AtomicBool::new(false), |news, _| {
-        if let News::Said(text) = news {
+    let ending = place.run_until(&AtomicBool::new(false), |event, _| {
+        if let StudyEvent::Said(text) = event {
             said.push((*text).to_owned());
         }
     });
@@ -514,9 +512,10 @@ fn throttling_faults_and_lost_answers_fail_no_trial() {
 #[test]
 fn jobs_go_on_when_the_study_is_left_and_are_found_again() {
     static STOP: AtomicBool = AtomicBool::new(false);
-    let place = Place::new(STUDY, print);
-    let ending = place.run_until(&STOP, |news, history| {
-        if matches!(news, News::Reported(trial) if trial.reports.len() == 2) && history.counts().running == 2
+    let place = StudyFixture::new(STUDY, print);
+    let ending = place.run_until(&STOP, |event, history| {
+        if matches!(event, StudyEvent::Reported(trial) if trial.reports.len() == 2)
+            && history.counts().running == 2
         {
             STOP.store(true, Ordering::SeqCst);
         }
@@ -540,8 +539,8 @@ fn jobs_go_on_when_the_study_is_left_and_are_found_again() {
 
 #[test]
 fn a_trial_outlives_any_number_of_processes_that_follow_it() {
-    let place = Place::new(&STUDY.replace("max-jobs = 4", "max-jobs = 1"), print);
-    let name = Kept::load(&place.folder()).unwrap().first(0);
+    let place = StudyFixture::new(&STUDY.replace("max-jobs = 4", "max-jobs = 1"), print);
+    let name = StudyTarget::load(&place.folder()).unwrap().first(0);
     fs::create_dir_all(place.folder().join("sagemaker")).unwrap();
     fs::write(
         place.folder().join("sagemaker/trial-0.json"),
@@ -563,10 +562,10 @@ fn a_trial_outlives_any_number_of_processes_that_follow_it() {
 
 #[test]
 fn a_name_that_was_kept_without_its_job_is_used() {
-    let place = Place::new(STUDY, print);
+    let place = StudyFixture::new(STUDY, print);
     let mut study = Study::open(&place.folder()).unwrap();
     study.ask().unwrap();
-    let name = Kept::load(&place.folder()).unwrap().first(0);
+    let name = StudyTarget::load(&place.folder()).unwrap().first(0);
     fs::create_dir_all(place.folder().join("sagemaker")).unwrap();
     fs::write(
         place.folder().join("sagemaker/trial-0.json"),
@@ -582,7 +581,7 @@ fn a_name_that_was_kept_without_its_job_is_used() {
 #[test]
 fn sagemakers_own_value_is_the_objective_where_no_lines_come() {
     let study = STUDY.replace("max-jobs = 4", "max-jobs = 1");
-    let place = Place::new(&study, |_, job| {
+    let place = StudyFixture::new(&study, |_, job| {
         job.lines = vec![String::new(); EPOCHS];
         job.last = Some(0.5);
     });
@@ -593,13 +592,13 @@ fn sagemakers_own_value_is_the_objective_where_no_lines_come() {
 #[test]
 fn another_last_value_of_sagemakers_is_said() {
     let study = STUDY.replace("max-jobs = 4", "max-jobs = 1");
-    let place = Place::new(&study, |name, job| {
+    let place = StudyFixture::new(&study, |name, job| {
         print(name, job);
         job.last = Some(7.0);
     });
     let mut said = Vec::new();
-    let see = |news: &News<'_>, _: &History| {
-        if let News::Said(text) = news {
+    let see = |event: &StudyEvent<'_>, _: &History| {
+        if let StudyEvent::Said(text) = event {
             said.push((*text).to_owned());
         }
     };
@@ -614,7 +613,7 @@ fn another_last_value_of_sagemakers_is_said() {
 #[test]
 fn jobs_are_stopped_when_the_target_is_reached() {
     let study = STUDY.replace("max-jobs = 4", "max-jobs = 4\ntarget = 1.2");
-    let place = Place::new(&study, |name, job| {
+    let place = StudyFixture::new(&study, |name, job| {
         if name.ends_with("000") || job.lines.is_empty() {
             print(name, job);
         }
@@ -635,7 +634,7 @@ fn a_job_that_vanishes_while_it_is_stopped_ends_no_study() {
             print(name, job);
         }
     };
-    let place = Place::with(&study, jobs, move |request, _| match &request.operation[..] {
+    let place = StudyFixture::with(&study, jobs, move |request, _| match &request.operation[..] {
         "StopTrainingJob" => fault("ValidationException", "Requested resource not found."),
         _ => answer(&known, &mut step, request),
     });
@@ -651,7 +650,7 @@ fn a_job_that_vanishes_while_it_is_stopped_ends_no_study() {
 fn steps_are_the_lines_of_the_first_machine() {
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
-    let place = Place::with(STUDY, jobs, move |request, _| {
+    let place = StudyFixture::with(STUDY, jobs, move |request, _| {
         let stream = request.body["logStreamName"].as_str().unwrap_or_default();
         match &request.operation[..] {
             "DescribeLogStreams" => {
@@ -696,7 +695,7 @@ fn a_trial_that_goes_on_after_a_rung_is_a_further_job_with_its_checkpoints() {
         )
         .replace("max-jobs = 4", "max-jobs = 6")
         + "[study.early-stopping]\nrule = \"asha\"\n[study.rungs]\nmin-steps = 1\nmax-steps = 5\nreduction = 2\n";
-    let place = Place::new(&study, |name, job| {
+    let place = StudyFixture::new(&study, |name, job| {
         // A further job prints what is left.
         print(name, job);
         let parts = name.split('-').count();
@@ -725,7 +724,7 @@ fn a_trial_that_goes_on_after_a_rung_is_a_further_job_with_its_checkpoints() {
 fn what_the_account_does_not_allow_ends_the_run_and_not_the_jobs() {
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
-    let place = Place::with(STUDY, jobs, move |request, before| {
+    let place = StudyFixture::with(STUDY, jobs, move |request, before| {
         match request.operation.as_str() {
             "GetLogEvents" if before > 6 => fault("ExpiredTokenException", "The security token is expired"),
             _ => answer(&known, &mut print, request),
@@ -751,7 +750,7 @@ fn a_quota_is_waited_for_while_others_run_and_ends_the_run_where_none_does() {
     let full = "The account-level service limit 'ml.g5.xlarge for training job usage' is 1 Instances";
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
-    let place = Place::with(STUDY, jobs, move |request, _| {
+    let place = StudyFixture::with(STUDY, jobs, move |request, _| {
         let running = known
             .lock()
             .unwrap()
@@ -768,7 +767,7 @@ fn a_quota_is_waited_for_while_others_run_and_ends_the_run_where_none_does() {
 
     let jobs = Jobs::default();
     let known = Arc::clone(&jobs);
-    let place = Place::with(STUDY, jobs, move |request, _| match request.operation.as_str() {
+    let place = StudyFixture::with(STUDY, jobs, move |request, _| match request.operation.as_str() {
         "CreateTrainingJob" => fault("ResourceLimitExceeded", full),
         _ => answer(&known, &mut print, request),
     });
