@@ -16,12 +16,12 @@ pub fn of(
     images: &Images,
     max_images: Option<usize>,
 ) -> Result<Connect, Box<dyn Error>> {
-    use stokehold_remote::{DataPart, Part, Servers};
+    use stokehold_remote::{DataPart, DatasetSplit, Servers};
     use stokehold_storage::Source;
 
     let part = match images.pixel_classes() {
-        Some(_) => Part::Train,
-        None => Part::Unlabelled,
+        Some(_) => DatasetSplit::Train,
+        None => DatasetSplit::Unlabelled,
     };
     let part = DataPart {
         max_images,
@@ -46,13 +46,13 @@ pub fn connect(
     config: &stokehold_train::TrainConfig,
     images: &Images,
 ) -> Result<Arc<dyn Elsewhere>, Box<dyn stokehold_base::fault::Fault + Send + Sync>> {
-    use stokehold_remote::{DataPart, Part, Servers};
+    use stokehold_remote::{DataPart, DatasetSplit, Servers};
 
     let data = DataPart {
         val_split: config.val_split,
         split_seed: config.seed,
         max_images: config.max_images,
-        ..DataPart::of(images, Part::Train)
+        ..DataPart::of(images, DatasetSplit::Train)
     };
     let connected =
         stokehold_remote::token().and_then(|token| Servers::connect(&config.servers, data, token));

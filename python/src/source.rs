@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use stokehold_remote::{DataPart, Part};
+use stokehold_remote::{DataPart, DatasetSplit};
 use stokehold_storage::{Dataset, ImageList, Images, Source as _};
 
 use crate::errors::{DataError, OptionError, Raise};
@@ -52,7 +52,7 @@ impl Source {
         let dataset = opened.raise()?;
         let remarks = dataset.remarks();
         let (images, part): (Images, _) = match split {
-            "train" => (dataset.train, Part::Train),
+            "train" => (dataset.train, DatasetSplit::Train),
             "val" => {
                 let images = dataset.val.ok_or_else(|| {
                     DataError::new_err(format!(
@@ -60,7 +60,7 @@ impl Source {
                         path.display()
                     ))
                 })?;
-                (images, Part::Val)
+                (images, DatasetSplit::Val)
             }
             _ => {
                 return Err(OptionError::new_err(format!(

@@ -131,15 +131,15 @@ impl Servers {
         Ok(Arc::clone(self.pool.get_or_init(|| pool)))
     }
 
-    fn ways(&self, loader: &Loader, epoch: u64) -> Result<Vec<Box<dyn Way>>, LoaderError> {
-        let mut ways: Vec<Box<dyn Way>> = Vec::new();
+    fn makers(&self, loader: &Loader, epoch: u64) -> Result<Vec<Box<dyn BatchMaker>>, LoaderError> {
+        let mut makers: Vec<Box<dyn BatchMaker>> = Vec::new();
         let spec = Spec::of(loader, self.data.clone());
         let text = serde_json::to_string(&spec).map_err(|error| failed(error.to_string(), true))?;
         let spec = Arc::new((spec.key(), text));
         let numbered = Arc::new(loader.numbered(epoch));
         for server in &self.servers {
             for number in 0..CONNECTIONS {
-                ways.push(Box::new(Connection {
+                makers.push(Box::new(Connection {
                     server: Arc::clone(server),
                     spec: Arc::clone(&spec),
                     loader: loader.clone(),
@@ -154,14 +154,14 @@ impl Servers {
             let pool = self.pool(workers)?;
             // One that is being finished, and one for the threads that have no place in it.
             for _ in 0..2 {
-                ways.push(Box::new(Local {
+                makers.push(Box::new(Local {
                     pool: Arc::clone(&pool),
                     epoch: Arc::clone(&numbered),
                     made: Arc::clone(&self.made_here),
                 }));
             }
         }
-        Ok(ways)
+        Ok(makers)
     }
 }
 
@@ -175,29 +175,29 @@ impl fmt::Debug for Servers {
 
 impl Elsewhere for Servers {
     fn begin(&self, loader: &Loader, epoch: u64, batches: Range<u64>) -> Box<dyn Supply> {
-        let nobody = |error| Asked {
+        let nobody = |error| RemoteEpoch {
             board: Arc::new(Board::new(0..0, 1)),
             servers: Vec::new(),
             failed: Some(error),
             since: None,
         };
-        let ways = match self.ways(loader, epoch) {
-            Ok(ways) => ways,
+        let makers = match self.makers(loader, epoch) {
+            Ok(makers) => makers,
             Err(error) => return Box::new(nobody(error)),
         };
-        let window = loader.prefetch().max(ways.len() + 1) as u64;
+        let window = loader.prefetch().max(makers.len() + 1) as u64;
         let board = Arc::new(Board::new(batches, window));
-        for (who, mut way) in ways.into_iter().enumerate() {
+        for (who, mut maker) in makers.into_iter().enumerate() {
             let own = Arc::clone(&board);
             let thread = Builder::new()
                 .name(format!("remote-{who}"))
-                .spawn(move || work(&mut *way, who, &own));
+                .spawn(move || work(&mut *maker, who, &own));
             if let Err(error) = thread {
                 board.stop();
                 return Box::new(nobody(LoaderError::Spawn(error)));
             }
         }
-        Box::new(Asked {
+        Box::new(RemoteEpoch {
             board,
             servers: match self.local {
                 Some(_) => Vec::new(),
@@ -226,7 +226,7 @@ fn failed(reason: String, input: bool) -> LoaderError {
 }
 
 /// The batches of an epoch. Its threads are not waited for: a request may last, and no one needs it.
-struct Asked {
+struct RemoteEpoch {
     board: Arc<Board>,
     /// Those that all have to fail before the epoch does; none where this machine takes part.
     servers: Vec<Arc<Server>>,
@@ -238,7 +238,7 @@ struct Asked {
 /// How often the consumer looks whether every server has failed.
 const LOOK: Duration = Duration::from_millis(200);
 
-impl Supply for Asked {
+impl Supply for RemoteEpoch {
     fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<Batch>, LoaderError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -270,7 +270,7 @@ impl Supply for Asked {
     }
 }
 
-impl Asked {
+impl RemoteEpoch {
     /// Ends the epoch if all servers have failed, and no batch has come for long.
     fn check(&self, quiet: Duration) -> Result<(), LoaderError> {
         if self.servers.is_empty() {
@@ -300,7 +300,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RemoteEpoch {
     fn drop(&mut self) {
         self.board.stop();
     }
@@ -329,7 +329,7 @@ impl Failure {
 }
 
 /// What makes batches, one at a time.
-trait Way: Send {
+trait BatchMaker: Send {
     fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<Batch, Failure>;
 
     /// How many of its batches have been the first of their number.
@@ -342,10 +342,10 @@ trait Way: Send {
 }
 
 /// The work of one thread.
-fn work(way: &mut dyn Way, who: usize, board: &Board) {
+fn work(maker: &mut dyn BatchMaker, who: usize, board: &Board) {
     let (mut pause, mut usual) = (PAUSE, Duration::ZERO);
     loop {
-        if way.holds_back() {
+        if maker.holds_back() {
             match board.pause(PAUSE) {
                 true => continue,
                 false => return,
@@ -355,14 +355,14 @@ fn work(way: &mut dyn Way, who: usize, board: &Board) {
             return;
         };
         let begun = Instant::now();
-        match way.make(number, who, board) {
+        match maker.make(number, who, board) {
             Ok(batch) => {
                 pause = PAUSE;
                 usual = (usual * 3 + begun.elapsed()) / 4;
-                board.made(who, number, Ok(batch), way.counted());
+                board.made(who, number, Ok(batch), maker.counted());
             }
             Err(Failure::Batch(reason)) => {
-                board.made(who, number, Err(failed(reason, true)), way.counted());
+                board.made(who, number, Err(failed(reason, true)), maker.counted());
             }
             Err(Failure::Passing(_)) => {
                 board.failed(who, number);
@@ -386,7 +386,7 @@ struct Local {
     made: Arc<AtomicU64>,
 }
 
-impl Way for Local {
+impl BatchMaker for Local {
     fn make(&mut self, number: u64, _: usize, board: &Board) -> Result<Batch, Failure> {
         let (send, made) = mpsc::sync_channel(1);
         let asked = self.pool.make(&self.epoch, number, move |batch| {
@@ -584,7 +584,7 @@ struct Connection {
     body: Vec<u8>,
 }
 
-impl Way for Connection {
+impl BatchMaker for Connection {
     fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<Batch, Failure> {
         let (key, text) = &*self.spec;
         let begun = Instant::now();

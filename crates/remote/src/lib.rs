@@ -57,7 +57,7 @@ mod wire;
 pub use board::PATIENCE;
 pub use client::{CONNECTIONS, GIVE_UP, Servers, token};
 pub use error::RemoteError;
-pub use spec::{DataPart, Facts, Made, Part, Spec};
+pub use spec::{DataPart, DatasetSplit, Facts, Made, Spec};
 #[doc(no_inline)]
 pub use stokehold_loader::TOKEN;
 pub use wire::{Encoded, check, decode, encode};

@@ -38,7 +38,7 @@ use tokio::task::spawn_blocking;
 
 use crate::client::check_token;
 use crate::spec::VERSION;
-use crate::{DataPart, Encoded, Facts, Made, Part, RemoteError, Spec, encode};
+use crate::{DataPart, DatasetSplit, Encoded, Facts, Made, RemoteError, Spec, encode};
 
 /// The loaders that a server keeps, one for each rank of each trainer; it drops the one that was not asked for longest.
 pub const LOADERS: usize = 1024;
@@ -146,9 +146,9 @@ impl Server {
             };
             state.open(&spec, 0)
         };
-        let known = match of(Part::Train) {
+        let known = match of(DatasetSplit::Train) {
             Ok(known) => known,
-            Err(Unopened::Failed(error)) => of(Part::Unlabelled).map_err(|_| error)?,
+            Err(Unopened::Failed(error)) => of(DatasetSplit::Unlabelled).map_err(|_| error)?,
             Err(Unopened::Differs(reason)) => return Err(RemoteError::None { said: vec![reason] }),
         };
         state.keep(DEFAULT.to_owned(), known);
@@ -288,7 +288,7 @@ impl Refusal {
     }
 }
 
-type Answer = Response<Pieces>;
+type ApiReply = Response<Pieces>;
 
 async fn serve(state: Arc<State>, stream: TcpStream, guest: Guest, tls: Option<Tls>) -> Result<(), String> {
     match tls {
@@ -347,7 +347,7 @@ async fn answer(
     request: Request<Incoming>,
     checked: Result<(), Refusal>,
     sending: Sending,
-) -> Answer {
+) -> ApiReply {
     let answer = match checked {
         Ok(()) => route(state, request, sending).await,
         Err(refusal) => Err(refusal),
@@ -360,7 +360,7 @@ async fn answer(
     })
 }
 
-async fn route(state: Arc<State>, request: Request<Incoming>, sending: Sending) -> Result<Answer, Refusal> {
+async fn route(state: Arc<State>, request: Request<Incoming>, sending: Sending) -> Result<ApiReply, Refusal> {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (request.method(), &parts[..]) {
@@ -392,7 +392,7 @@ async fn route(state: Arc<State>, request: Request<Incoming>, sending: Sending) 
     }
 }
 
-async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<ApiReply, Refusal> {
     // Unless it says that it is short.
     let is_long = request
         .body()
@@ -469,7 +469,7 @@ async fn batch(
     key: &str,
     (epoch, number): (u64, u64),
     sending: Sending,
-) -> Result<Answer, Refusal> {
+) -> Result<ApiReply, Refusal> {
     let unknown = || {
         let reason = format!("this server knows no loader {key}; send its spec to /v1/loaders");
         Refusal::new(StatusCode::NOT_FOUND, reason)
@@ -602,7 +602,7 @@ fn packed(
     })
 }
 
-fn json_answer(value: &impl Serialize) -> Answer {
+fn json_answer(value: &impl Serialize) -> ApiReply {
     // Facts are texts and numbers, which always have JSON.
     let text = serde_json::to_vec(value).unwrap_or_default();
     let mut answer = Response::new(Pieces([Bytes::from(text)].into()));

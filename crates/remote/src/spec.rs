@@ -43,7 +43,7 @@ pub struct Made {
 /// A part of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Part {
+pub enum DatasetSplit {
     /// The training images, as [`Dataset::open`] finds them.
     #[default]
     Train,
@@ -58,7 +58,7 @@ pub enum Part {
 #[serde(default, deny_unknown_fields)]
 pub struct DataPart {
     /// The part.
-    pub part: Part,
+    pub part: DatasetSplit,
     /// Share of each class split off for validation, as for [`Dataset::open`].
     pub val_split: Option<f64>,
     /// The seed of that split.
@@ -71,7 +71,7 @@ pub struct DataPart {
 
 impl DataPart {
     /// These images, without a split and a limit.
-    pub fn of(images: &Images, part: Part) -> Self {
+    pub fn of(images: &Images, part: DatasetSplit) -> Self {
         Self {
             part,
             names: Some(names(images)),
@@ -83,7 +83,7 @@ impl DataPart {
     #[cfg(feature = "server")]
     pub(crate) fn open(&self, data: &Path) -> Result<(Images, Option<String>), StorageError> {
         let images = match self.part {
-            Part::Unlabelled => {
+            DatasetSplit::Unlabelled => {
                 let mut images = Images::unlabelled(data)?;
                 if let Some(max) = self.max_images {
                     images.limit(max);
@@ -96,7 +96,7 @@ impl DataPart {
                     dataset.limit(max);
                 }
                 match part {
-                    Part::Val => dataset.val.ok_or_else(|| StorageError::NoImages {
+                    DatasetSplit::Val => dataset.val.ok_or_else(|| StorageError::NoImages {
                         path: data.join("val"),
                         known: None,
                     })?,

@@ -13,7 +13,7 @@ use stokehold_loader::{
     Workers,
 };
 use stokehold_remote::server::Server;
-use stokehold_remote::{DataPart, Facts, Part, RemoteError, Servers, encode};
+use stokehold_remote::{DataPart, DatasetSplit, Facts, RemoteError, Servers, encode};
 
 use crate::{
     addresses, ask, assert_epoch_equal, both, connect, content, data_set, options, serve, serve_data,
@@ -322,7 +322,7 @@ fn a_token_is_asked_for() {
         ..options(&data, "127.0.0.1:0")
     });
     let with = |token: Option<&str>| {
-        let part = DataPart::of(&images, Part::Train);
+        let part = DataPart::of(&images, DatasetSplit::Train);
         Servers::connect(&addresses(&[&server.address]), part, token.map(str::to_owned))
     };
     let said = with(None).unwrap_err().to_string();

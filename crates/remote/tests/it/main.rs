@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use stokehold_loader::{Address, Batch, Loader, LoaderError, LoaderOptions, Pipeline, Workers};
 use stokehold_remote::server::{Options, Server, Watch};
-use stokehold_remote::{DataPart, Part, RemoteError, Servers};
+use stokehold_remote::{DataPart, DatasetSplit, RemoteError, Servers};
 use stokehold_storage::{Dataset, Images};
 use stokehold_synth::{SynthOptions, generate};
 use tempfile::TempDir;
@@ -81,7 +81,7 @@ fn addresses(names: &[&str]) -> Vec<Address> {
 }
 
 fn connect(names: &[&str], images: &Images) -> Result<Servers, RemoteError> {
-    Servers::connect(&addresses(names), DataPart::of(images, Part::Train), None)
+    Servers::connect(&addresses(names), DataPart::of(images, DatasetSplit::Train), None)
 }
 
 /// A loader whose batches servers make, and one that makes the same ones by itself.

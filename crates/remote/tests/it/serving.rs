@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stokehold_loader::{
     BadImagePolicy, Elsewhere, Executor, Loader, LoaderOptions, Parts, Pipeline, SampleType, Sampler, Workers,
 };
-use stokehold_remote::{DataPart, Part, Servers};
+use stokehold_remote::{DataPart, DatasetSplit, Servers};
 use stokehold_storage::{Dataset, Source};
 
 use crate::{addresses, ask, assert_epoch_equal, both, connect, content, data_set, serve_data};
@@ -136,7 +136,7 @@ fn parts_of_the_data_set_are_chosen() {
     let images = dataset.val.unwrap();
     let servers = Servers::connect(
         &addresses(&[&server.address]),
-        DataPart::of(&images, Part::Val),
+        DataPart::of(&images, DatasetSplit::Val),
         None,
     );
     let (remote, local) = both(
