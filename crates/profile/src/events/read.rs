@@ -60,9 +60,9 @@ pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
         node: 0,
     };
     for file in files {
-        let told = match file.kind {
-            Kind::Trace => trace_file(&file, &mut spans),
-            Kind::Lines => line_file(&file, &mut spans),
+        let told = match file.format {
+            SpanFormat::Trace => trace_file(&file, &mut spans),
+            SpanFormat::Lines => line_file(&file, &mut spans),
         };
         if let Some(problem) = told {
             let path = file.path.display();
@@ -81,22 +81,22 @@ pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
 
 /// The format of a file.
 #[derive(Clone, Copy)]
-enum Kind {
+enum SpanFormat {
     Trace,
     Lines,
 }
 
-struct Found {
+struct SpanFile {
     path: PathBuf,
     name: String,
-    kind: Kind,
+    format: SpanFormat,
     node: String,
     /// Whether the file may still grow.
     growing: bool,
 }
 
 /// Searches for files of spans; symbolic links are not followed.
-fn find(folder: &Path, depth: usize, files: &mut Vec<Found>, problems: &mut Vec<String>) {
+fn find(folder: &Path, depth: usize, files: &mut Vec<SpanFile>, problems: &mut Vec<String>) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
@@ -119,9 +119,9 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<Found>, problems: &mut Vec<
         } else if kind.is_file() {
             let name = entry.file_name().to_string_lossy().into_owned();
             match classify(&name) {
-                Ok(Some((kind, node, growing))) => files.push(Found {
+                Ok(Some((format, node, growing))) => files.push(SpanFile {
                     path,
-                    kind,
+                    format,
                     node,
                     growing,
                     name,
@@ -134,9 +134,9 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<Found>, problems: &mut Vec<
 }
 
 /// Reads a file's name: format, node, and whether it still grows; `None` for files without spans.
-fn classify(name: &str) -> Result<Option<(Kind, String, bool)>, &'static str> {
+fn classify(name: &str) -> Result<Option<(SpanFormat, String, bool)>, &'static str> {
     if name.ends_with(".timeline") {
-        return Ok(Some((Kind::Lines, "algo-1".to_owned(), true)));
+        return Ok(Some((SpanFormat::Lines, "algo-1".to_owned(), true)));
     }
     // SageMaker Debugger names a file in progress `.tmp`, without a time:
     // `4487-algo-1_pythontimeline.json.tmp`.
@@ -158,7 +158,7 @@ fn classify(name: &str) -> Result<Option<(Kind, String, bool)>, &'static str> {
     };
     // The process number precedes the node: `4487-algo-1`.
     let node = writer.find("-algo").map_or(writer, |at| &writer[at + 1..]);
-    Ok(Some((Kind::Trace, node.to_owned(), growing)))
+    Ok(Some((SpanFormat::Trace, node.to_owned(), growing)))
 }
 
 /// The spans read so far.
@@ -209,7 +209,7 @@ impl Collected<'_> {
     }
 }
 
-fn line_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
+fn line_file(file: &SpanFile, spans: &mut Collected<'_>) -> Option<String> {
     let mut lines = match regular::open(&file.path) {
         Ok(open) => BufReader::with_capacity(64 << 10, open),
         Err(error) => return Some(error.to_string()),
@@ -273,7 +273,7 @@ fn skip_line(lines: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-fn trace_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
+fn trace_file(file: &SpanFile, spans: &mut Collected<'_>) -> Option<String> {
     let mut bytes = Vec::new();
     let read = regular::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
     match read {
