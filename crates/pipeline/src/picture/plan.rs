@@ -41,7 +41,7 @@ fn source(plan: &Explanation, image: &RgbImage) -> Canvas {
     let (width, height) = ((image.width / shrink).max(1), (image.height / shrink).max(1));
     let mut canvas = Canvas::new(width as usize, height as usize);
     let first = plan.performed.first().and_then(|stage| stage.resampling.as_ref());
-    let seen = first.map(Seen::new);
+    let seen = first.map(VisibleRegion::new);
     for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
         let (column, row) = (x * shrink + shrink / 2, y * shrink + shrink / 2);
         let (column, row) = (column.min(image.width - 1), row.min(image.height - 1));
@@ -85,21 +85,21 @@ fn shade(plan: &Explanation, (x, y): (u32, u32), shown: bool, shrink: u32, pixel
 }
 
 /// The points of the image that the result shows.
-struct Seen<'a> {
+struct VisibleRegion<'a> {
     resampling: &'a Resampling,
     /// From points of the image to points of the result; `None` if the map has no inverse.
     inverse: Option<[f64; 6]>,
 }
 
-impl Seen<'_> {
-    fn new(resampling: &Resampling) -> Seen<'_> {
+impl VisibleRegion<'_> {
+    fn new(resampling: &Resampling) -> VisibleRegion<'_> {
         let m = resampling.map;
         let determinant = m[0] * m[4] - m[1] * m[3];
         let inverse = (determinant != 0.0).then(|| {
             let [a, b, c, d] = [m[4], -m[1], -m[3], m[0]].map(|v| v / determinant);
             [a, b, -a * m[2] - b * m[5], c, d, -c * m[2] - d * m[5]]
         });
-        Seen { resampling, inverse }
+        VisibleRegion { resampling, inverse }
     }
 
     fn holds(&self, x: f64, y: f64) -> bool {

@@ -1,7 +1,7 @@
 //! How far `fused` may be from `per-op` on JPEGs: the bounds of SEMANTICS.md's table, on images that did not set them.
 //!
-//! A hash of its name puts an image into one of two parts. `what_sets_the_tables` measures the first part and prints it; the
-//! tests read the tables and hold the second part to them, which nothing was fitted to.
+//! A hash of its name puts an image into one of two parts. `prints_the_figures_of_the_tables` measures the
+//! first part; the tests read the tables and hold the second part to them, which nothing was fitted to.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -331,7 +331,7 @@ fn png(image: &RgbImage) -> Vec<u8> {
 /// without a look at the second part.
 #[test]
 #[ignore = "prints what the tables of SEMANTICS.md are made from"]
-fn what_sets_the_tables() {
+fn prints_the_figures_of_the_tables() {
     for set in sets(Part::Sets, 200) {
         for (name, values) in distances(&set) {
             let [least, hundredth, median] = [0.0, 0.01, 0.5].map(|share| percentile(&values, share));

@@ -6,7 +6,7 @@ use stokehold_pipeline::{DecodeOptions, Mask, MaskTable, decode, probe};
 
 /// Other tests of this binary take memory too, so this one has a process of its own.
 #[test]
-fn what_is_beside_the_pixels_takes_no_memory() {
+fn metadata_next_to_the_pixels_takes_no_memory() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "memory::files_that_unpack", "--ignored", "--nocapture"])
         .output()
@@ -16,7 +16,7 @@ fn what_is_beside_the_pixels_takes_no_memory() {
 }
 
 #[test]
-#[ignore = "run by what_is_beside_the_pixels_takes_no_memory, alone in a process"]
+#[ignore = "run by metadata_next_to_the_pixels_takes_no_memory, alone in a process"]
 fn files_that_unpack() {
     let zeros = zeros(64 << 20);
     let kinds: [(&[u8; 4], &[u8]); 3] = [

@@ -22,7 +22,7 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
 
 /// What an operation asks for, before the image's size is known.
 #[derive(Debug, Clone)]
-enum Asked {
+enum UnsizedOp {
     Crop {
         x: i64,
         y: i64,
@@ -45,10 +45,10 @@ enum Asked {
     Step(Step),
 }
 
-impl Asked {
+impl UnsizedOp {
     /// The part that is reduced of an image of this size.
     fn part(&self, (width, height): (u32, u32)) -> Region {
-        let &Asked::Reduce { less, .. } = self else {
+        let &UnsizedOp::Reduce { less, .. } = self else {
             panic!("all of it")
         };
         let less = [width, height].map(|side| less.min(side - 1));
@@ -61,7 +61,7 @@ impl Asked {
     }
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = UnsizedOp> {
     let steps = prop::sample::select(vec![
         Step::Brightness { factor: 1.3 },
         Step::Contrast { factor: 0.5 },
@@ -74,13 +74,13 @@ fn asked() -> impl Strategy<Value = Asked> {
     ]);
     prop_oneof![
         3 => (-9i64..40, -9i64..40, 1u32..50, 1u32..50, any::<[u8; 3]>())
-            .prop_map(|(x, y, width, height, fill)| Asked::Crop { x, y, width, height, fill }),
+            .prop_map(|(x, y, width, height, fill)| UnsizedOp::Crop { x, y, width, height, fill }),
         3 => (1u32..60, 1u32..60, any::<bool>())
-            .prop_map(|(width, height, bicubic)| Asked::Resize { width, height, bicubic }),
-        2 => (0u8..7).prop_map(Asked::Transpose),
-        2 => ([1u32..6, 1u32..6], 0u32..9).prop_map(|(factor, less)| Asked::Reduce { factor, less }),
-        1 => Just(Asked::Grey),
-        1 => steps.prop_map(Asked::Step),
+            .prop_map(|(width, height, bicubic)| UnsizedOp::Resize { width, height, bicubic }),
+        2 => (0u8..7).prop_map(UnsizedOp::Transpose),
+        2 => ([1u32..6, 1u32..6], 0u32..9).prop_map(|(factor, less)| UnsizedOp::Reduce { factor, less }),
+        1 => Just(UnsizedOp::Grey),
+        1 => steps.prop_map(UnsizedOp::Step),
     ]
 }
 
@@ -93,7 +93,7 @@ fn perform_on(image: &RgbImage, step: &Step) -> RgbImage {
 }
 
 /// The operation on all pixels.
-fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
+fn whole(image: &RgbImage, op: &UnsizedOp) -> RgbImage {
     let pixel_or = |fill: [u8; 3], x: i64, y: i64| -> [u8; 3] {
         let inside = (0..i64::from(image.width)).contains(&x) && (0..i64::from(image.height)).contains(&y);
         if !inside {
@@ -110,14 +110,14 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
     };
     let (w, h) = (i64::from(image.width), i64::from(image.height));
     match *op {
-        Asked::Crop {
+        UnsizedOp::Crop {
             x,
             y,
             width,
             height,
             fill,
         } => build(width, height, &|u, v| pixel_or(fill, x + u, y + v)),
-        Asked::Resize {
+        UnsizedOp::Resize {
             width,
             height,
             bicubic,
@@ -129,7 +129,7 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
             };
             image.resize(width, height, filter)
         }
-        Asked::Transpose(method) => match method {
+        UnsizedOp::Transpose(method) => match method {
             0 => build(image.width, image.height, &|x, y| pixel(w - 1 - x, y)),
             1 => build(image.width, image.height, &|x, y| pixel(x, h - 1 - y)),
             2 => build(image.height, image.width, &|x, y| pixel(w - 1 - y, x)),
@@ -138,7 +138,7 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
             5 => build(image.height, image.width, &|x, y| pixel(y, x)),
             _ => build(image.height, image.width, &|x, y| pixel(w - 1 - y, h - 1 - x)),
         },
-        Asked::Reduce { factor, .. } => {
+        UnsizedOp::Reduce { factor, .. } => {
             let part = op.part((image.width, image.height));
             let [across, down] = factor.map(i64::from);
             let (left, right, bottom) = (i64::from(part.x), w, i64::from(part.height));
@@ -158,25 +158,25 @@ fn whole(image: &RgbImage, op: &Asked) -> RgbImage {
                 },
             )
         }
-        Asked::Grey => build(image.width, image.height, &|x, y| {
+        UnsizedOp::Grey => build(image.width, image.height, &|x, y| {
             let [r, g, b] = pixel(x, y).map(u32::from);
             [((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8; 3]
         }),
-        Asked::Step(ref step) => perform_on(image, step),
+        UnsizedOp::Step(ref step) => perform_on(image, step),
     }
 }
 
 /// The operation as it is recorded on an image of this size, with the size that it makes.
-fn recorded(one: &Asked, size: (u32, u32)) -> Recorded {
+fn recorded(one: &UnsizedOp, size: (u32, u32)) -> Recorded {
     let (op, (width, height)) = match *one {
-        Asked::Crop {
+        UnsizedOp::Crop {
             x,
             y,
             width,
             height,
             fill,
         } => (Op::Crop { x, y, fill }, (width, height)),
-        Asked::Resize {
+        UnsizedOp::Resize {
             width,
             height,
             bicubic,
@@ -189,15 +189,15 @@ fn recorded(one: &Asked, size: (u32, u32)) -> Recorded {
             let area = [0.0, 0.0, size.0 as f32, size.1 as f32];
             (Op::Resize { filter, area }, (width, height))
         }
-        Asked::Reduce { factor, .. } => {
+        UnsizedOp::Reduce { factor, .. } => {
             let area = one.part(size);
             let made = (area.width.div_ceil(factor[0]), area.height.div_ceil(factor[1]));
             (Op::Reduce { factor, area }, made)
         }
-        Asked::Transpose(method) if [0, 1, 3].contains(&method) => (Op::Transpose(method), size),
-        Asked::Transpose(method) => (Op::Transpose(method), (size.1, size.0)),
-        Asked::Grey => (Op::ToGrey, size),
-        Asked::Step(ref step) => (Op::Step(step.clone()), size),
+        UnsizedOp::Transpose(method) if [0, 1, 3].contains(&method) => (Op::Transpose(method), size),
+        UnsizedOp::Transpose(method) => (Op::Transpose(method), (size.1, size.0)),
+        UnsizedOp::Grey => (Op::ToGrey, size),
+        UnsizedOp::Step(ref step) => (Op::Step(step.clone()), size),
     };
     Recorded { op, width, height }
 }
@@ -226,18 +226,18 @@ proptest! {
         let mut chain = Vec::new();
         for one in &ops {
             // Colours change in RGB alone, and only RGB becomes grey.
-            if grey && matches!(one, Asked::Grey | Asked::Step(_)) {
+            if grey && matches!(one, UnsizedOp::Grey | UnsizedOp::Step(_)) {
                 chain.push(Recorded { op: Op::ToRgb, width: size.0, height: size.1 });
                 grey = false;
             }
             let mut one = one.clone();
-            if let (true, Asked::Crop { fill, .. }) = (grey, &mut one) {
+            if let (true, UnsizedOp::Crop { fill, .. }) = (grey, &mut one) {
                 *fill = [fill[0]; 3];
             }
             expected = whole(&expected, &one);
             chain.push(recorded(&one, size));
             size = source.size(&chain);
-            grey |= matches!(one, Asked::Grey);
+            grey |= matches!(one, UnsizedOp::Grey);
         }
         prop_assert_eq!(source.is_grey(&chain), Some(grey));
         let mut performer = Performer::default();
@@ -272,7 +272,7 @@ fn with(file: &[u8], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_does_not_apply_is_refused() {
+fn rejects_operations_that_do_not_apply() {
     let file = jpeg(20, 10);
     let made = |op, width, height| Recorded { op, width, height };
     let area = Region {
@@ -413,7 +413,7 @@ fn every_layout_and_turn_has_the_same_pixels() {
 }
 
 #[test]
-fn what_libjpeg_warns_of_is_refused() {
+fn rejects_files_that_libjpeg_warns_of() {
     let file = jpeg(53, 41);
     let end = file.len() - 2;
     let of = |file: &[u8]| decoded(file, Scale::Full, Layout::Grey, None);

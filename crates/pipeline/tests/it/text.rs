@@ -359,7 +359,7 @@ fn repetitions_of_nothing_take_no_time() {
 }
 
 #[test]
-fn what_the_device_cannot_perform_is_named() {
+fn check_on_device_names_unsupported_operations() {
     let refusal = |ops: &str| {
         let text =
             format!(r#"{{"op": [{{"type": "CenterCrop", "size": 8}}, {ops}, {{"type": "ToFloat"}}]}}"#);

@@ -256,7 +256,7 @@ mod tests {
 
     /// Filters that are too wide for whole numbers, and positions too far away, are found in doubles.
     #[test]
-    fn what_does_not_fit_is_found_here() {
+    fn wide_filters_and_far_positions_are_found_in_doubles() {
         let side = Side {
             first: 0,
             count: 70_000,
