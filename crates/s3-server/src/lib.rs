@@ -161,13 +161,13 @@ impl Drop for Server {
     }
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+type S3Response = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 async fn answer(
     service: S3Service,
     faults: Arc<Faults>,
     request: Request<Incoming>,
-) -> Result<Answer, Infallible> {
+) -> Result<S3Response, Infallible> {
     faults.requests.fetch_add(1, Ordering::SeqCst);
     if Faults::take(&faults.silent) {
         std::future::pending::<()>().await;
@@ -234,7 +234,7 @@ async fn answer(
     Ok(response.map(|body| body.map_err(std::io::Error::other).boxed_unsync()))
 }
 
-fn refusal(status: StatusCode, code: &str, message: &str) -> Answer {
+fn refusal(status: StatusCode, code: &str, message: &str) -> S3Response {
     let page =
         format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>");
     let body = Full::new(Bytes::from(page)).map_err(|never| match never {});
