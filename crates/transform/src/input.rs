@@ -38,10 +38,10 @@ pub struct Inputs {
 /// Records that came together.
 struct Group {
     records: Range<usize>,
-    kind: Kind,
+    kind: RecordSource,
 }
 
-enum Kind {
+enum RecordSource {
     /// Every image is an input of its own.
     Images(Arc<Images>),
     /// The same, by names from a manifest or the command line.
@@ -66,7 +66,7 @@ impl Inputs {
     /// one output.
     pub fn open(input: &Path, split: Split) -> Result<Self, TransformError> {
         let mut adding = Adding::default();
-        let place = Place::of(input)?;
+        let place = InputLocation::of(input)?;
         match place.is_file() {
             Err(error) => {
                 let reason = format!("{}: {error}", input.display());
@@ -130,9 +130,9 @@ impl Inputs {
         let own = record - group.records.start;
         let alone = record..record + 1;
         let (name, records) = match &group.kind {
-            Kind::Images(images) => (below(images, own), alone),
-            Kind::Named(names) => (PathBuf::from(&names[own]), alone),
-            Kind::Lines { name, .. } => (name.clone(), group.records.clone()),
+            RecordSource::Images(images) => (below(images, own), alone),
+            RecordSource::Named(names) => (PathBuf::from(&names[own]), alone),
+            RecordSource::Lines { name, .. } => (name.clone(), group.records.clone()),
         };
         Output {
             name: with_out(&name),
@@ -145,10 +145,10 @@ impl Inputs {
         let group = self.group(record);
         let own = record - group.records.start;
         match &group.kind {
-            Kind::Images(images) => json!({"image": below(images, own).display().to_string()}),
-            Kind::Named(names) => json!({"image": names[own]}),
+            RecordSource::Images(images) => json!({"image": below(images, own).display().to_string()}),
+            RecordSource::Named(names) => json!({"image": names[own]}),
             // It has been parsed before.
-            Kind::Lines { lines, .. } => serde_json::from_str(&lines[own]).unwrap_or_default(),
+            RecordSource::Lines { lines, .. } => serde_json::from_str(&lines[own]).unwrap_or_default(),
         }
     }
 
@@ -211,12 +211,12 @@ fn with_out(name: &Path) -> PathBuf {
 
 /// A file or a folder, here or in a bucket.
 #[derive(Debug, Clone)]
-enum Place {
+enum InputLocation {
     Here(PathBuf),
     Remote(String),
 }
 
-impl Place {
+impl InputLocation {
     fn of(path: &Path) -> Result<Self, TransformError> {
         match path.to_str().filter(|text| text.contains("://")) {
             Some(uri) if uri::is_remote(uri) => Ok(Self::Remote(uri.trim_end_matches('/').to_owned())),
@@ -316,7 +316,7 @@ struct Adding {
 }
 
 impl Adding {
-    fn add(&mut self, source: Arc<dyn Source>, kind: Kind) {
+    fn add(&mut self, source: Arc<dyn Source>, kind: RecordSource) {
         let records = self.records..self.records + source.len();
         self.records = records.end;
         self.sources.push(source);
@@ -325,11 +325,11 @@ impl Adding {
 
     fn images(&mut self, input: &Path) -> Result<(), TransformError> {
         let images = Arc::new(Images::unlabelled(input)?);
-        self.add(Arc::clone(&images) as _, Kind::Images(images));
+        self.add(Arc::clone(&images) as _, RecordSource::Images(images));
         Ok(())
     }
 
-    fn named(&mut self, named: Vec<(String, Place)>) {
+    fn named(&mut self, named: Vec<(String, InputLocation)>) {
         if named.is_empty() {
             return;
         }
@@ -339,18 +339,18 @@ impl Adding {
             list.push(place.path(), 0);
             names.push(name);
         }
-        self.add(Arc::new(list), Kind::Named(names));
+        self.add(Arc::new(list), RecordSource::Named(names));
     }
 
     /// Every file of JSON lines below a folder.
-    fn folder_of_lines(&mut self, folder: &Place) -> Result<(), TransformError> {
+    fn folder_of_lines(&mut self, folder: &InputLocation) -> Result<(), TransformError> {
         let mut names = match folder {
-            Place::Here(path) => {
+            InputLocation::Here(path) => {
                 let mut names = Vec::new();
                 list(path, Path::new(""), &mut names)?;
                 names
             }
-            Place::Remote(uri) => {
+            InputLocation::Remote(uri) => {
                 // As for images, the caller that registered buckets hears what is left out.
                 let listed = stokehold_storage::BucketPrefix::list(&Bucket::open(uri)?)?;
                 listed.objects.into_iter().map(|object| object.key).collect()
@@ -366,7 +366,7 @@ impl Adding {
         Ok(())
     }
 
-    fn manifest(&mut self, place: &Place, text: &str) -> Result<(), TransformError> {
+    fn manifest(&mut self, place: &InputLocation, text: &str) -> Result<(), TransformError> {
         let wrong = |line, reason: String| TransformError::File {
             path: place.path().display().to_string(),
             line,
@@ -420,7 +420,7 @@ impl Adding {
     }
 
     /// A file of JSON lines, with its name among the inputs.
-    fn lines(&mut self, name: PathBuf, place: &Place, text: &str) -> Result<(), TransformError> {
+    fn lines(&mut self, name: PathBuf, place: &InputLocation, text: &str) -> Result<(), TransformError> {
         let folder = place.folder();
         let mut images = ImageList::default();
         let mut lines = Vec::new();
@@ -448,7 +448,7 @@ impl Adding {
             lines.push(line.to_owned());
         }
         if !lines.is_empty() {
-            self.add(Arc::new(images), Kind::Lines { name, lines });
+            self.add(Arc::new(images), RecordSource::Lines { name, lines });
         }
         Ok(())
     }
@@ -463,8 +463,8 @@ fn is_below(name: &str) -> bool {
 }
 
 /// Whether a file is there; an object is asked for when it is read.
-fn check(place: &Place) -> Result<(), String> {
-    let Place::Here(path) = place else {
+fn check(place: &InputLocation) -> Result<(), String> {
+    let InputLocation::Here(path) = place else {
         return Ok(());
     };
     match fs::metadata(path) {

@@ -150,7 +150,7 @@ struct Run<'a> {
 }
 
 /// A part in work.
-struct Part {
+struct OpenPart {
     claim: Claim,
     records: Range<usize>,
     /// Makes the batches; `None` when they are all made.
@@ -162,7 +162,7 @@ struct Part {
     in_model: usize,
 }
 
-impl Part {
+impl OpenPart {
     fn note(&mut self, bad: Vec<BadImage>) {
         for image in bad {
             self.outcomes[image.sample as usize] = Some(Err(image.reason));
@@ -238,7 +238,7 @@ impl Run<'_> {
         counts: &mut Counts,
         progress: &mut dyn FnMut(u64),
     ) -> Result<bool, TransformError> {
-        let mut parts: VecDeque<Part> = VecDeque::new();
+        let mut parts: VecDeque<OpenPart> = VecDeque::new();
         // For each batch that the model has: its images in their part. Parts finish in order.
         let mut flight: VecDeque<Vec<u64>> = VecDeque::new();
         loop {
@@ -282,7 +282,7 @@ impl Run<'_> {
         &self,
         work: &mut Work,
         model: &dyn Model,
-        parts: &mut VecDeque<Part>,
+        parts: &mut VecDeque<OpenPart>,
     ) -> Result<Option<Claimed>, TransformError> {
         const AHEAD: usize = 2;
         while parts.iter().filter(|part| part.batches.is_some()).count() < AHEAD {
@@ -296,7 +296,7 @@ impl Run<'_> {
                 records: records.clone(),
                 max_payload: self.options.max_payload,
             }))?;
-            parts.push_back(Part {
+            parts.push_back(OpenPart {
                 claim,
                 outcomes: records.clone().map(|_| None).collect(),
                 records,
@@ -309,7 +309,7 @@ impl Run<'_> {
     }
 
     /// Writes a part's outputs, and marks it as done.
-    fn finish(&self, work: &mut Work, part: Part, counts: &mut Counts) -> Result<(), TransformError> {
+    fn finish(&self, work: &mut Work, part: OpenPart, counts: &mut Counts) -> Result<(), TransformError> {
         let mut own = Counts::default();
         let mut shared = String::new();
         let mut output: Option<(Output, String)> = None;
@@ -424,7 +424,7 @@ impl Run<'_> {
 }
 
 /// Gives the model the next batch of a part; `None` if the part has no more.
-fn load(part: &mut Part, model: &mut dyn Model) -> Result<Option<Vec<u64>>, TransformError> {
+fn load(part: &mut OpenPart, model: &mut dyn Model) -> Result<Option<Vec<u64>>, TransformError> {
     let Some(batches) = &mut part.batches else {
         return Ok(None);
     };
@@ -448,7 +448,7 @@ fn load(part: &mut Part, model: &mut dyn Model) -> Result<Option<Vec<u64>>, Tran
 
 /// Notes the predictions of the earliest batch of the model.
 fn take(
-    parts: &mut VecDeque<Part>,
+    parts: &mut VecDeque<OpenPart>,
     samples: &[u64],
     predictions: Vec<Prediction>,
 ) -> Result<(), TransformError> {

@@ -68,7 +68,7 @@ pub struct Script {
 /// What a process says.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Answer {
+enum ScriptReply {
     Ready(IgnoredAny),
     Cannot(String),
     Rows(Vec<Prediction>),
@@ -95,14 +95,14 @@ impl Script {
         for process in &processes {
             match process.answer(&options, stop)? {
                 None => return Ok(None),
-                Some(Answer::Ready(_)) => {}
-                Some(Answer::Cannot(why)) => {
+                Some(ScriptReply::Ready(_)) => {}
+                Some(ScriptReply::Cannot(why)) => {
                     return Err(TransformError::Input(format!(
                         "{}: {why}",
                         options.script.display()
                     )));
                 }
-                Some(Answer::Rows(_)) => {
+                Some(ScriptReply::Rows(_)) => {
                     return Err(process.failed(&options, "answered before it was asked"));
                 }
             }
@@ -161,7 +161,7 @@ impl Model for Script {
         let process = &self.processes[self.received % self.processes.len()];
         match process.answer(&self.options, stop)? {
             None => Ok(None),
-            Some(Answer::Rows(rows)) => {
+            Some(ScriptReply::Rows(rows)) => {
                 self.received += 1;
                 Ok(Some(rows))
             }
@@ -227,7 +227,11 @@ impl Process {
         })
     }
 
-    fn answer(&self, options: &ScriptOptions, stop: &AtomicBool) -> Result<Option<Answer>, TransformError> {
+    fn answer(
+        &self,
+        options: &ScriptOptions,
+        stop: &AtomicBool,
+    ) -> Result<Option<ScriptReply>, TransformError> {
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
