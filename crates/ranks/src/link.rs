@@ -160,14 +160,14 @@ impl Own {
 
 /// An operation and where its result goes.
 pub(crate) enum Call {
-    Gather(Vec<u8>, Answer<Vec<Vec<u8>>>),
-    Broadcast(Vec<u8>, Answer<Vec<u8>>),
-    Sum(Vec<f32>, Answer<Vec<f32>>),
+    Gather(Vec<u8>, ResultSender<Vec<Vec<u8>>>),
+    Broadcast(Vec<u8>, ResultSender<Vec<u8>>),
+    Sum(Vec<f32>, ResultSender<Vec<f32>>),
     /// End all ranks at once.
     Abort(i32),
 }
 
-pub(crate) type Answer<T> = Sender<Result<T, RanksError>>;
+pub(crate) type ResultSender<T> = Sender<Result<T, RanksError>>;
 
 /// A way to the other ranks, used by one thread.
 ///

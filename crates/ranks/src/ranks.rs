@@ -29,10 +29,10 @@ struct LinkThread {
 
 /// The result of an operation that may still be under way.
 #[derive(Debug)]
-pub struct Pending<T>(Kind<T>);
+pub struct Pending<T>(PendingState<T>);
 
 #[derive(Debug)]
-enum Kind<T> {
+enum PendingState<T> {
     Done(T),
     Coming(Receiver<Result<T, RanksError>>),
 }
@@ -44,8 +44,8 @@ impl<T> Pending<T> {
     /// The operation failed.
     pub fn wait(self) -> Result<T, RanksError> {
         match self.0 {
-            Kind::Done(value) => Ok(value),
-            Kind::Coming(answer) => answer.recv().unwrap_or(Err(RanksError::Ended)),
+            PendingState::Done(value) => Ok(value),
+            PendingState::Coming(answer) => answer.recv().unwrap_or(Err(RanksError::Ended)),
         }
     }
 }
@@ -247,7 +247,7 @@ impl Ranks {
         alone: impl FnOnce(A) -> T,
     ) -> Pending<T> {
         let Some(thread) = &self.thread else {
-            return Pending(Kind::Done(alone(own)));
+            return Pending(PendingState::Done(alone(own)));
         };
         self.own.operations.fetch_add(1, Ordering::Relaxed);
         let (answer, result) = bounded(1);
@@ -255,7 +255,7 @@ impl Ranks {
             // Without its thread the answer's sender is dropped, and the wait ends with an error.
             let _ = calls.send(call(own, answer));
         }
-        Pending(Kind::Coming(result))
+        Pending(PendingState::Coming(result))
     }
 }
 
