@@ -3,8 +3,8 @@
 
 use super::LANES;
 use super::blocks::Outs;
-use super::fields::{Found, LargeOf32};
-use super::lanes::Place;
+use super::fields::{LargeOf32, LargeTokens};
+use super::lanes::BlockTarget;
 use super::read::{Coder, Fault, OVER, States, cap};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
@@ -143,7 +143,7 @@ static SHIFT: Aligned<[u8; 16]> = Aligned([128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0,
 
 /// See [`fields::read`](super::fields::read). Without `pdep`: on a Zen 2 that takes hundreds of cycles.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut Found) -> Option<usize> {
+pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut LargeTokens) -> Option<usize> {
     let (bits_of, mask_of) = (twice(&BITS_OF.0), twice(&MASK_OF.0));
     let shift = twice(&SHIFT.0);
     let zero = _mm256_setzero_si256();
@@ -246,7 +246,7 @@ pub(super) fn fields_by_pdep(
     tokens: &[u8],
     raw: &[u8],
     values: &mut [u8],
-    found: &mut Found,
+    found: &mut LargeTokens,
 ) -> Option<usize> {
     let mask_of = twice(&MASK_OF.0);
     let mut bit = 0usize;
@@ -321,7 +321,7 @@ pub(super) fn store_quarters(to: &mut [u64; 4], value: __m256i) {
 
 /// See [`blocks::write`](super::blocks::write).
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[BlockTarget], out: &mut Outs<'_>) {
     blocks_with::<false>(sorted, values, places, out);
 }
 
@@ -332,7 +332,7 @@ pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut
 pub(super) fn blocks_with<const MORE_REGISTERS: bool>(
     sorted: &Sorted,
     values: &[u8],
-    places: &[Place],
+    places: &[BlockTarget],
     out: &mut Outs<'_>,
 ) {
     static ZEROS: [u8; 32] = [0; 32];

@@ -1,6 +1,6 @@
 //! [`lanes`](super::lanes) for AVX2.
 
-use super::lanes::{CHUNK, NOWHERE, Place, Planes, SHAPES, Shape, Source, Steps, Wide};
+use super::lanes::{BlockTarget, CHUNK, NOWHERE, Planes, SHAPES, Shape, Source, Steps, Wide};
 use super::sorted::Sorted;
 use crate::block::CODED_PLACE;
 use crate::kernels::avx2::idct::madd;
@@ -21,7 +21,7 @@ pub(super) unsafe fn transform(
     values: &[u8],
     wide: &Wide,
     steps: &Steps,
-    places: &[Place],
+    places: &[BlockTarget],
     planes: Planes<'_, '_>,
 ) {
     // SAFETY: as the caller promises.
@@ -40,7 +40,7 @@ pub(super) unsafe fn transform_with<const MORE_REGISTERS: bool>(
     values: &[u8],
     wide: &Wide,
     steps: &Steps,
-    places: &[Place],
+    places: &[BlockTarget],
     planes: Planes<'_, '_>,
 ) {
     let mut room = Room([[0; CHUNK]; 64]);

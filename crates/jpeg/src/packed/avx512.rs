@@ -7,8 +7,8 @@ use super::avx2::{
 };
 use super::avx2_lanes::transform_with;
 use super::blocks::Outs;
-use super::fields::Found;
-use super::lanes::{Place, Planes, Steps, Wide};
+use super::fields::LargeTokens;
+use super::lanes::{BlockTarget, Planes, Steps, Wide};
 use super::read::{Coder, Fault, OVER, States};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
@@ -242,7 +242,7 @@ static ENDS: [u8; 32] = {
 
 /// See [`fields::read`](super::fields::read).
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
-pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut Found) -> Option<usize> {
+pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut LargeTokens) -> Option<usize> {
     let (bits_of, mask_of) = (twice(&BITS_OF.0), twice(&MASK_OF.0));
     let mut bit = 0usize;
     let chunks = tokens.as_chunks::<32>().0.iter();
@@ -282,7 +282,7 @@ pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut F
 
 /// See [`blocks::write`](super::blocks::write).
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
-pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[BlockTarget], out: &mut Outs<'_>) {
     blocks_with::<true>(sorted, values, places, out);
 }
 
@@ -296,7 +296,7 @@ pub(super) unsafe fn transform(
     values: &[u8],
     wide: &Wide,
     steps: &Steps,
-    places: &[Place],
+    places: &[BlockTarget],
     planes: Planes<'_, '_>,
 ) {
     // SAFETY: as the caller promises.

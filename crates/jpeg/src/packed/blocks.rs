@@ -1,6 +1,6 @@
 //! Rows of values become blocks.
 
-use super::lanes::Place;
+use super::lanes::BlockTarget;
 use super::read::cap;
 use super::sorted::Sorted;
 use crate::block::ZIGZAG;
@@ -11,7 +11,7 @@ pub(super) type Outs<'o> = [&'o mut [[i16; 64]]; 4];
 
 /// Writes the block of each slot to its place, in rows: number `at` of the blocks of component `plane`. Values that do not fit a byte
 /// are left 0.
-pub(super) fn write(isa: Isa, sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+pub(super) fn write(isa: Isa, sorted: &Sorted, values: &[u8], places: &[BlockTarget], out: &mut Outs<'_>) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the tokens prove the instructions.
@@ -28,7 +28,7 @@ pub(super) fn write(isa: Isa, sorted: &Sorted, values: &[u8], places: &[Place], 
     }
 }
 
-fn write_portable(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+fn write_portable(sorted: &Sorted, values: &[u8], places: &[BlockTarget], out: &mut Outs<'_>) {
     for (slot, place) in places.iter().enumerate() {
         let block = &mut out[place.plane as usize][place.at as usize];
         *block = [0; 64];

@@ -15,12 +15,12 @@ pub(super) struct LargeOf32 {
 
 /// All of those, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct LargeTokens {
     all: Vec<LargeOf32>,
     count: usize,
 }
 
-impl Found {
+impl LargeTokens {
     /// Begins with none, and room for those of this many tokens.
     fn begin(&mut self, tokens: usize) {
         self.count = 0;
@@ -50,7 +50,7 @@ pub(super) fn read(
     raw: &[u8],
     held: usize,
     values: &mut [u8],
-    large: &mut Found,
+    large: &mut LargeTokens,
 ) -> Option<()> {
     large.begin(tokens.len());
     let bits = match isa {
@@ -72,7 +72,7 @@ pub(super) fn read(
 }
 
 /// Returns how many bits it took.
-fn read_portable(tokens: &[u8], raw: &[u8], values: &mut [u8], large: &mut Found) -> Option<usize> {
+fn read_portable(tokens: &[u8], raw: &[u8], values: &mut [u8], large: &mut LargeTokens) -> Option<usize> {
     let masks = masks();
     let mut bit = 0;
     let chunks = tokens

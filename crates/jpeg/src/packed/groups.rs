@@ -1,6 +1,6 @@
 //! The groups of a packed image, unchanged, for decoding elsewhere.
 
-use super::read::{Fault, Part, Places, TOO_MANY};
+use super::read::{Fault, GroupComponent, Places, TOO_MANY};
 use super::tables::{CLASSES, SymbolTables};
 use super::{MOST_BLOCKS, Reader, parts_of};
 use crate::blocks::PlaneLayout;
@@ -103,7 +103,7 @@ impl Reader {
         let (_, rows) = needed_mcus(frame, &needed[..count]);
         let high = packed.groups(frame, &mut self.groups)?;
         self.found.clear();
-        let mut parts = [Part::default(); 4];
+        let mut parts = [GroupComponent::default(); 4];
         for number in rows.start / high..rows.end.div_ceil(high) {
             let mcu_rows = number * high..((number + 1) * high).min(frame.mcus_high);
             let parts = parts_of(frame, head.color, &first_steps, &mcu_rows, &mut parts);
@@ -153,7 +153,7 @@ impl Reader {
 }
 
 /// The parts of a group, counted from its first byte.
-fn found(bytes: &[u8], parts: &[Part]) -> Result<PackedGroup, Fault> {
+fn found(bytes: &[u8], parts: &[GroupComponent]) -> Result<PackedGroup, Fault> {
     for class in 0..CLASSES {
         let own = parts.iter().filter(|part| part.class == class);
         if own.map(|part| part.wide * part.high).sum::<usize>() > MOST_BLOCKS {
@@ -172,7 +172,7 @@ fn found(bytes: &[u8], parts: &[Part]) -> Result<PackedGroup, Fault> {
     })
 }
 
-fn rows_of(frame: &Frame, parts: &[Part], first: usize) -> [(u32, u32); 4] {
+fn rows_of(frame: &Frame, parts: &[GroupComponent], first: usize) -> [(u32, u32); 4] {
     let mut rows = [(0, 0); 4];
     for (rows, (component, part)) in rows.iter_mut().zip(frame.components().iter().zip(parts)) {
         *rows = ((first * component.v) as u32, part.high as u32);

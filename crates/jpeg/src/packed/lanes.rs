@@ -27,7 +27,7 @@ pub(super) const NOWHERE: u32 = 4;
 
 /// Where a block's samples go: the plane, and the first sample's place in it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct BlockTarget {
     pub plane: u32,
     pub at: u32,
 }
@@ -212,7 +212,7 @@ pub(super) fn transform(
     values: &[u8],
     (wide, large): (&mut Wide, impl Iterator<Item = Large>),
     steps: &Steps,
-    places: &[Place],
+    places: &[BlockTarget],
     planes: Planes<'_, '_>,
 ) {
     let need = 7 * planes.stride + 8;

@@ -79,7 +79,7 @@ use crate::tables::Tables;
 use crate::{ColorModel, Error};
 use blocks::Outs;
 use lanes::WholePlanes;
-use read::{GroupReader, Part};
+use read::{GroupComponent, GroupReader};
 use std::ops::Range;
 use std::sync::Arc;
 use tables::CLASSES;
@@ -106,11 +106,11 @@ fn parts_of<'p>(
     color: ColorModel,
     steps: &[u16; 4],
     mcu_rows: &Range<usize>,
-    parts: &'p mut [Part; 4],
-) -> &'p [Part] {
+    parts: &'p mut [GroupComponent; 4],
+) -> &'p [GroupComponent] {
     for (i, (component, part)) in frame.components().iter().zip(parts.iter_mut()).enumerate() {
         let end = (mcu_rows.end * component.v).min(component.blocks_high);
-        *part = Part {
+        *part = GroupComponent {
             class: class_of(color, i),
             wide: component.blocks_wide,
             high: end.saturating_sub(mcu_rows.start * component.v),
@@ -283,14 +283,19 @@ impl Reader {
         head: &Head<'_>,
         (isa, steps): (Isa, &[u16; 4]),
         (rows, only_first): (&Range<usize>, bool),
-        mut each: impl FnMut(&mut GroupReader, &mut Vec<[i16; 64]>, &[Part], Range<usize>) -> Result<(), Error>,
+        mut each: impl FnMut(
+            &mut GroupReader,
+            &mut Vec<[i16; 64]>,
+            &[GroupComponent],
+            Range<usize>,
+        ) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let frame = &head.frame;
         let high = packed.groups(frame, &mut self.groups)?;
         let tables = self.tables.prepare(packed.tables, input.tables)?;
         for number in rows.start / high..rows.end.div_ceil(high) {
             let mcu_rows = number * high..((number + 1) * high).min(frame.mcus_high);
-            let mut parts = [Part::default(); 4];
+            let mut parts = [GroupComponent::default(); 4];
             let parts = parts_of(frame, head.color, steps, &mcu_rows, &mut parts);
             let place = (number, self.groups[number].clone());
             self.reader
@@ -344,7 +349,7 @@ impl LastTables {
 }
 
 /// Divides room into that of parts.
-fn divide<'r>(room: &'r mut Vec<[i16; 64]>, parts: &[Part], blocks: &mut Outs<'r>) {
+fn divide<'r>(room: &'r mut Vec<[i16; 64]>, parts: &[GroupComponent], blocks: &mut Outs<'r>) {
     let count: usize = parts.iter().map(|part| part.wide * part.high).sum();
     if room.len() < count {
         room.resize(count, [0; 64]);

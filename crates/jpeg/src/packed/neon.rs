@@ -5,8 +5,8 @@
 
 use super::LANES;
 use super::blocks::Outs;
-use super::fields::{Found, LargeOf32};
-use super::lanes::Place;
+use super::fields::{LargeOf32, LargeTokens};
+use super::lanes::BlockTarget;
 use super::read::{Coder, Fault, OVER, States, cap};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
@@ -144,7 +144,7 @@ super::vectors::rows!("neon");
 
 /// See [`fields::read`](super::fields::read).
 #[target_feature(enable = "neon")]
-pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut Found) -> Option<usize> {
+pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut LargeTokens) -> Option<usize> {
     let (bits_of, mask_of) = (load(&BITS_OF.0), load(&MASK_OF.0));
     let mut bit = 0usize;
     let chunks = tokens
@@ -236,7 +236,7 @@ fn value(tokens: uint8x16_t, fields: uint8x16_t) -> uint8x16_t {
 
 /// See [`blocks::write`](super::blocks::write).
 #[target_feature(enable = "neon")]
-pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[BlockTarget], out: &mut Outs<'_>) {
     static ZEROS: [u8; 16] = [0; 16];
     for (i, places) in places.chunks(16).enumerate() {
         let begin = 16 * i;

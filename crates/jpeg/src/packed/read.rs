@@ -1,9 +1,9 @@
 //! Reads groups.
 
 use super::blocks::Outs;
-use super::fields::{Found, LargeOf32};
+use super::fields::{LargeOf32, LargeTokens};
 use super::file::read_length;
-use super::lanes::{self, Place, Planes, WholePlanes, Wide};
+use super::lanes::{self, BlockTarget, Planes, WholePlanes, Wide};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, SymbolTables, Table, TokenTables};
 use super::tokens::{BASE, BITS, CAPS, ESCAPE, LARGE};
@@ -18,7 +18,7 @@ pub(super) const SLACK: usize = 64;
 
 /// The blocks of one component in a group.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Part {
+pub(crate) struct GroupComponent {
     pub class: usize,
     /// Blocks a row, and rows.
     pub wide: usize,
@@ -50,8 +50,8 @@ pub(crate) struct GroupReader {
     pub(super) values: Vec<u8>,
     pub(super) classes: [Sorted; CLASSES],
     pub(super) large: Vec<Large>,
-    found: Found,
-    targets: Vec<Place>,
+    found: LargeTokens,
+    targets: Vec<BlockTarget>,
     nowhere: Vec<u8>,
     wide: Wide,
 }
@@ -68,7 +68,7 @@ impl GroupReader {
         tables: &SymbolTables,
         file: &[u8],
         (number, place): (usize, Range<usize>),
-        parts: &[Part],
+        parts: &[GroupComponent],
         only_first: bool,
     ) -> Result<(), Error> {
         let at = place.start;
@@ -86,7 +86,7 @@ impl GroupReader {
         tables: &SymbolTables,
         group: &Group<'_>,
         mut coder: Coder<'_>,
-        parts: &[Part],
+        parts: &[GroupComponent],
         only_first: bool,
     ) -> Result<(), Fault> {
         self.sort(isa, tables, group, &mut coder, parts)?;
@@ -122,7 +122,7 @@ impl GroupReader {
         tables: &SymbolTables,
         group: &Group<'_>,
         coder: &mut Coder<'_>,
-        parts: &[Part],
+        parts: &[GroupComponent],
     ) -> Result<(), Fault> {
         for (class, sorted) in self.classes.iter_mut().enumerate() {
             let own = parts.iter().filter(|part| part.class == class);
@@ -170,7 +170,7 @@ impl GroupReader {
     }
 
     /// Makes first coefficients of their differences.
-    fn sum_dc(&mut self, parts: &[Part]) -> Result<(), Fault> {
+    fn sum_dc(&mut self, parts: &[GroupComponent]) -> Result<(), Fault> {
         for (class, sorted) in self.classes.iter_mut().enumerate() {
             sorted.sum_dc(parts.iter().filter(|part| part.class == class))?;
         }
@@ -240,7 +240,7 @@ impl GroupReader {
     pub fn blocks(
         &mut self,
         isa: Isa,
-        parts: &[Part],
+        parts: &[GroupComponent],
         wanted: [bool; CLASSES],
         strides: &[usize; 4],
         out: &mut Outs<'_>,
@@ -248,14 +248,14 @@ impl GroupReader {
         let classes = self.classes.iter().enumerate();
         for (class, sorted) in classes.filter(|&(class, _)| wanted[class]) {
             self.targets.clear();
-            self.targets.resize(sorted.count, Place::default());
+            self.targets.resize(sorted.count, BlockTarget::default());
             let mut slots = sorted.slots[..sorted.count].iter();
             for (i, part) in parts.iter().enumerate().filter(|(_, part)| part.class == class) {
                 let plane = i as u32;
                 for y in 0..part.high {
                     let first = (y * strides[i]) as u32;
                     for (at, &slot) in (first..first + part.wide as u32).zip(&mut slots) {
-                        self.targets[usize::from(slot)] = Place { plane, at };
+                        self.targets[usize::from(slot)] = BlockTarget { plane, at };
                     }
                 }
             }
@@ -269,8 +269,8 @@ impl GroupReader {
     }
 
     /// The blocks of a part.
-    pub fn part(&self, parts: &[Part], part: usize) -> PartBlocks<'_> {
-        let Part {
+    pub fn part(&self, parts: &[GroupComponent], part: usize) -> PartBlocks<'_> {
+        let GroupComponent {
             class, wide, high, ..
         } = parts[part];
         let before = parts[..part].iter().filter(|part| part.class == class);
@@ -287,7 +287,7 @@ impl GroupReader {
     pub fn samples(
         &mut self,
         isa: Isa,
-        parts: &[Part],
+        parts: &[GroupComponent],
         first_rows: &[usize; 4],
         planes: &mut WholePlanes<'_>,
     ) {
@@ -305,7 +305,7 @@ impl GroupReader {
             self.targets.clear();
             self.targets.resize(
                 count,
-                Place {
+                BlockTarget {
                     plane: lanes::NOWHERE,
                     at: 0,
                 },
@@ -326,7 +326,7 @@ impl GroupReader {
                         let slots = &sorted.slots[first + y * part.wide..][..part.wide];
                         let at = (whole.row(row) as u32..).step_by(8);
                         for (&slot, at) in slots[needed.columns.clone()].iter().zip(at) {
-                            self.targets[usize::from(slot)] = Place { plane: i as u32, at };
+                            self.targets[usize::from(slot)] = BlockTarget { plane: i as u32, at };
                         }
                     }
                 }

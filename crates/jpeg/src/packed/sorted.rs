@@ -1,7 +1,7 @@
 //! The blocks of a class in a group, sorted by type.
 
 use super::LANES;
-use super::read::{Fault, Part, cap};
+use super::read::{Fault, GroupComponent, cap};
 use super::tables::{CLASSES, Table};
 use super::tokens::SYMBOLS;
 
@@ -131,7 +131,7 @@ impl Sorted {
     }
 
     /// Makes first coefficients of the differences from the block to the left, in rows of each part.
-    pub fn sum_dc<'a>(&mut self, parts: impl Iterator<Item = &'a Part>) -> Result<(), Fault> {
+    pub fn sum_dc<'a>(&mut self, parts: impl Iterator<Item = &'a GroupComponent>) -> Result<(), Fault> {
         let mut first = 0;
         for part in parts {
             let all = &self.slots[first..first + part.wide * part.high];

@@ -6,7 +6,7 @@
 
 use super::costs::{OfTypes, TypeCosts, UNIT};
 use super::file::{FIXED, MAGIC, MOST_ROWS, write_length};
-use super::read::{Part, SLACK, States, grow};
+use super::read::{GroupComponent, SLACK, States, grow};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, ClassTables, Distribution, PackTables, TYPE_TABLES};
 use super::tokens::{BASE, BITS, ESCAPE, MOST, SYMBOLS};
@@ -255,7 +255,7 @@ impl Packer {
         coded: usize,
         out: &mut Vec<u8>,
     ) -> Result<usize, Error> {
-        let mut parts = [Part::default(); 4];
+        let mut parts = [GroupComponent::default(); 4];
         let steps = std::array::from_fn(|i| planes.steps(i)[0]);
         let parts = parts_of(frame, color, &steps, &mcu_rows, &mut parts);
         let source = |class| Source {
@@ -462,7 +462,7 @@ pub(super) fn group_rows(frame: &Frame, coded: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     frame: &'a Frame,
-    parts: &'a [Part],
+    parts: &'a [GroupComponent],
     planes: &'a CoefficientPlanes,
     class: usize,
     /// The first MCU row.
@@ -472,7 +472,7 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     /// The parts of the class: each with its component and its first row of blocks.
     #[inline(always)]
-    fn parts(&self) -> impl Iterator<Item = (usize, &Part, usize)> {
+    fn parts(&self) -> impl Iterator<Item = (usize, &GroupComponent, usize)> {
         let parts = self.parts.iter().enumerate();
         let own = parts.filter(|(_, part)| part.class == self.class);
         own.map(|(i, part)| (i, part, self.first * self.frame.components()[i].v))
@@ -832,7 +832,7 @@ pub(super) mod tests {
         let mut planes = CoefficientPlanes::new(Isa::Portable);
         fill(&mut planes, &head, false, &mut numbers(3));
         let mcu_rows = 1..3;
-        let mut parts = [Part::default(); 4];
+        let mut parts = [GroupComponent::default(); 4];
         let parts = parts_of(&head.frame, head.color, &[1; 4], &mcu_rows, &mut parts);
         for class in 0..CLASSES {
             let source = Source {
