@@ -185,7 +185,7 @@ mod vulkan {
 
     /// The tensors of both executors on whatever Vulkan device there is, Burn's own arithmetic on them included: to the bit.
     #[test]
-    fn what_the_device_made_is_a_tensor_where_it_lies() {
+    fn tensors_share_the_pixels_of_the_device() {
         let plain = match open(DeviceChoice::Vulkan(0)) {
             Ok(plain) => plain,
             Err(error) => return stokehold_untested::skip(error),

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_passed_over_and_what_is_half_written_removed() {
+    fn skips_damaged_checkpoints_and_removes_half_written_ones() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().to_owned();
         let mut checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_written_the_message_names_the_checkpoint() {
+    fn an_unwritable_folder_is_an_error_that_names_the_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("checkpoints");
         fs::write(&file, "a file").unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_recipes_are_refused_with_the_place() {
+    fn rejects_files_that_are_not_recipes_and_names_the_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("own.toml");
         for (text, reason) in [

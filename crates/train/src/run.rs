@@ -632,7 +632,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn what_is_no_regular_file_is_refused_by_its_name() {
+    fn rejects_files_that_are_not_regular_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
         for path in [folder.record(), folder.summary(), folder.metrics()] {

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_a_screen() {
+    fn the_summary_fits_a_screen() {
         let text = summary(32.0, Some(64.0)).to_string();
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 160), "{text}");

@@ -210,7 +210,7 @@ fn listed(names: &[String]) -> Option<String> {
 /// A mistake among those that are kept. Ordered by loss, and among equal losses the later image is the smaller one,
 /// so that the earlier ones are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Kept {
+struct RankedMistake {
     loss: f64,
     sample: u64,
     class: usize,
@@ -218,16 +218,16 @@ struct Kept {
     probability: f64,
 }
 
-impl Eq for Kept {}
+impl Eq for RankedMistake {}
 
-impl Ord for Kept {
+impl Ord for RankedMistake {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let by_loss = self.loss.total_cmp(&other.loss);
         by_loss.then(other.sample.cmp(&self.sample))
     }
 }
 
-impl PartialOrd for Kept {
+impl PartialOrd for RankedMistake {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
@@ -241,7 +241,7 @@ struct Tally {
     loss: f64,
     confusion: BTreeMap<(usize, usize), u64>,
     /// The smallest one on top.
-    worst: BinaryHeap<Reverse<Kept>>,
+    worst: BinaryHeap<Reverse<RankedMistake>>,
 }
 
 impl Tally {
@@ -270,7 +270,7 @@ impl Tally {
         if predicted == class {
             return;
         }
-        self.worst.push(Reverse(Kept {
+        self.worst.push(Reverse(RankedMistake {
             loss,
             sample,
             class,

@@ -23,7 +23,7 @@ use crate::oracle;
 
 /// What torchvision makes of a folder.
 #[derive(Deserialize)]
-struct Answer {
+struct TorchvisionEvaluation {
     root: PathBuf,
     classes: Vec<String>,
     paths: Vec<String>,
@@ -39,7 +39,7 @@ fn equals_torchvision(images: Option<&Path>, tolerance: f32) {
     let folder = tempfile::tempdir().unwrap();
     let (resize, crop) = (73, 64);
     let question = json!({"folder": folder.path(), "images": images, "resize": resize, "crop": crop});
-    let Some(theirs) = oracle::ask_of_files::<Answer>("evaluate", question) else {
+    let Some(theirs) = oracle::ask_of_files::<TorchvisionEvaluation>("evaluate", question) else {
         return;
     };
     let given = Given {
@@ -217,7 +217,7 @@ fn a_caller_who_contradicts_the_file_is_told_both_values() {
 }
 
 #[test]
-fn what_a_file_without_metadata_lacks_is_named() {
+fn opening_without_metadata_names_the_missing_facts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     let model = ResNet::new(Arch::Resnet18, 3, 1, &Device::flex());

@@ -119,7 +119,7 @@ fn torchvisions_files_load() {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct LoadedSegmenter {
     logits: Vec<Vec<f32>>,
 }
 
@@ -145,7 +145,7 @@ fn pytorch_loads_segmenters_and_another_number_of_classes_keeps_both_last_layers
         assert!(values == from[&key], "{key}");
     }
     let question = json!({"arch": "fcn-resnet50", "classes": CLASSES, "size": SIZE, "path": path});
-    if let Some(theirs) = oracle::ask_of_files::<Answer>("load_safetensors", question) {
+    if let Some(theirs) = oracle::ask_of_files::<LoadedSegmenter>("load_safetensors", question) {
         assert_near(&logits(&model, &device), &theirs.logits.concat(), "fcn-resnet50");
     }
 }

@@ -44,7 +44,7 @@ fn pth_files_load_in_the_forms_people_save_them_in() {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct LoadedWeights {
     logits: Vec<Vec<f32>>,
     metadata: BTreeMap<String, String>,
 }
@@ -59,7 +59,7 @@ fn pytorch_loads_what_is_saved() {
         let model = formula::model(arch, 7, &device);
         save_safetensors(&model, &path, BTreeMap::from([("classes".into(), "a,b".into())])).unwrap();
         let question = json!({"arch": arch.name(), "classes": 7, "size": 64, "path": path});
-        let Some(theirs) = oracle::ask_of_files::<Answer>("load_safetensors", question) else {
+        let Some(theirs) = oracle::ask_of_files::<LoadedWeights>("load_safetensors", question) else {
             return;
         };
         let ours = read(model.forward(formula::images("input", 2, 64, &device))).unwrap();

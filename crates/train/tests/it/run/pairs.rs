@@ -125,7 +125,7 @@ fn a_segmenter_continues_exactly_with_its_average_and_weights_of_classes() {
 }
 
 #[test]
-fn what_a_segmenter_has_no_use_for_is_refused_by_name() {
+fn a_segmenter_rejects_options_of_classifiers_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let (pairs, images) = (dir.path().join("pairs"), dir.path().join("images-of-classes"));
     write_pairs(&pairs);
