@@ -9,7 +9,7 @@ use stokehold_train::{Steps, TrainConfig};
 
 use crate::CompareError;
 use crate::plan::open_data;
-use crate::process::{Answer, Ready, Request};
+use crate::process::{Ready, Request, TrialReply};
 
 /// What a native trial does: the first line of its input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
             source,
         })
     };
-    let mut answer = |answer: &Answer| -> Result<(), CompareError> {
+    let mut answer = |answer: &TrialReply| -> Result<(), CompareError> {
         let line = serde_json::to_string(answer)?;
         writeln!(output, "{line}")
             .and_then(|()| output.flush())
@@ -72,7 +72,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
     let cached = config.fill_cache(&images, &AtomicBool::new(false))?;
     let cached = cached.map(|filled| format!(", {filled} of {all} images from the cache"));
     let mut steps = Steps::open(config, images)?.with_period(period);
-    answer(&Answer::Ready(Ready {
+    answer(&TrialReply::Ready(Ready {
         versions: format!(
             "stokehold {}{}",
             env!("CARGO_PKG_VERSION"),
@@ -82,7 +82,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
     }))?;
     while let Some(line) = next()? {
         let Request { steps: count } = serde_json::from_str(&line).map_err(unreadable)?;
-        answer(&Answer::Round(steps.make(count, &AtomicBool::new(false))?))?;
+        answer(&TrialReply::Round(steps.make(count, &AtomicBool::new(false))?))?;
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ pub struct Ready {
 /// What a trial's process says.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Answer {
+pub(crate) enum TrialReply {
     Ready(Ready),
     Cannot {
         why: String,
@@ -165,12 +165,12 @@ impl TrialProcess {
         let answer = self.answer(READY_TIMEOUT, stop)?;
         self.freeze();
         match answer {
-            Answer::Ready(Ready { versions, device }) => Ok(Ready {
+            TrialReply::Ready(Ready { versions, device }) => Ok(Ready {
                 versions: short(&versions),
                 device: short(&device),
             }),
-            Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
-            Answer::Round(_) | Answer::Lacks(_) => {
+            TrialReply::Cannot { why, install } => Err(Ended::cannot(why, install)),
+            TrialReply::Round(_) | TrialReply::Lacks(_) => {
                 Err(Ended::Failed(Failure::of("answered before it was asked".into())))
             }
         }
@@ -179,7 +179,7 @@ impl TrialProcess {
     /// Waits for what a Python lacks.
     pub fn lacks(&mut self, stop: &AtomicBool) -> Result<Lacks, Ended> {
         match self.answer(LACKS_TIMEOUT, stop)? {
-            Answer::Lacks(lacks) => Ok(lacks),
+            TrialReply::Lacks(lacks) => Ok(lacks),
             other => Err(Ended::Failed(Failure::of(format!("answered {other:?}")))),
         }
     }
@@ -197,7 +197,7 @@ impl TrialProcess {
         let ended = unix_now();
         let after = cpu::of_group(self.group);
         match answer? {
-            Answer::Round(totals) if is_possible(&totals, steps, ended - began) => Ok(Observed {
+            TrialReply::Round(totals) if is_possible(&totals, steps, ended - began) => Ok(Observed {
                 totals,
                 began,
                 ended,
@@ -205,13 +205,13 @@ impl TrialProcess {
                     .zip(after)
                     .map(|(before, after)| after.saturating_sub(before).as_secs_f64()),
             }),
-            Answer::Round(totals) => Err(Ended::Failed(Failure::of(format!(
+            TrialReply::Round(totals) => Err(Ended::Failed(Failure::of(format!(
                 "asked for {steps} steps, it says that it made {} on {} images in {} s, of which it waited {} s and was busy {} s: \
                  impossible",
                 totals.steps, totals.images, totals.seconds, totals.waited, totals.busy
             )))),
-            Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
-            Answer::Ready(_) | Answer::Lacks(_) => {
+            TrialReply::Cannot { why, install } => Err(Ended::cannot(why, install)),
+            TrialReply::Ready(_) | TrialReply::Lacks(_) => {
                 Err(Ended::Failed(Failure::of("said twice that it is ready".into())))
             }
         }
@@ -227,7 +227,7 @@ impl TrialProcess {
         written.map_err(|_| self.died())
     }
 
-    fn answer(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<Answer, Ended> {
+    fn answer(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<TrialReply, Ended> {
         let begin = Instant::now();
         loop {
             if stop.load(Ordering::Relaxed) {
