@@ -9,7 +9,7 @@ use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
 
 use crate::make::Made;
 use crate::options::{Container, Options};
-use crate::part::Part;
+use crate::part::PartTask;
 use crate::tar::{Member, TarWriter};
 
 /// A sample that needs only to be written.
@@ -71,7 +71,7 @@ impl Output {
     /// Begins file `number` of a part of the prepared folder `out`.
     pub fn new(
         out: &Path,
-        part: &Part,
+        part: &PartTask,
         number: u32,
         options: &Options,
     ) -> Result<Self, (PathBuf, io::Error)> {

@@ -10,7 +10,7 @@ use stokehold_storage::{SampleBytes, Source};
 use crate::PrepareError;
 use crate::make::Maker;
 use crate::options::Content;
-use crate::part::{Making, Part};
+use crate::part::{Making, PartTask};
 
 /// How many images tables are adapted to.
 const SAMPLED: usize = 64;
@@ -38,7 +38,7 @@ impl Packing {
     ///
     /// # Errors
     /// The work was asked to stop.
-    pub fn of(parts: &[Part], stop: &AtomicBool) -> Result<Self, PrepareError> {
+    pub fn of(parts: &[PartTask], stop: &AtomicBool) -> Result<Self, PrepareError> {
         let packed = || parts.iter().filter(|part| part.packs);
         let (mut count, mut size) = (0, 0);
         for part in packed() {
@@ -100,7 +100,7 @@ impl Packing {
 }
 
 /// The JPEG that is packed of a file.
-fn becomes<'a>(part: &Part, maker: &mut Maker, file: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+fn becomes<'a>(part: &PartTask, maker: &mut Maker, file: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let made = match &part.making {
         Making::Bake(bake) => maker.bake(file.to_vec(), bake),
         Making::Content(content @ Content::Resized { .. }) => maker.make(file.to_vec(), *content),
@@ -110,7 +110,7 @@ fn becomes<'a>(part: &Part, maker: &mut Maker, file: &'a [u8]) -> Option<Cow<'a,
 }
 
 /// The images of a part that are called JPEGs.
-fn jpegs(part: &Part) -> impl Iterator<Item = usize> {
+fn jpegs(part: &PartTask) -> impl Iterator<Item = usize> {
     (0..part.images.len()).filter(|&sample| is_called_jpeg(part.images.below(sample)))
 }
 

@@ -15,7 +15,7 @@ use crate::packing::Packing;
 use crate::{PrepareError, tar};
 
 /// One part of a data set to be prepared.
-pub(crate) struct Part {
+pub(crate) struct PartTask {
     pub name: &'static str,
     pub images: Images,
     /// The images of this preparation: all, or the share of a worker.
@@ -52,7 +52,7 @@ impl Making {
     }
 }
 
-impl Part {
+impl PartTask {
     fn new(name: &'static str, images: Images, options: &Options, making: Making) -> Self {
         // A missing file is reported when it is read.
         let sizes: Vec<u64> = (0..images.len())
@@ -152,7 +152,7 @@ pub(crate) fn originals(data: &Path) -> Result<Vec<(&'static str, Images)>, Stor
 }
 
 /// The parts of the data set in `data`: masks after their images.
-pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, PrepareError> {
+pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<PartTask>, PrepareError> {
     let mut parts = Vec::new();
     for ((name, of_masks), images) in NAMES.into_iter().zip(images(data)?) {
         let masks = match &images {
@@ -164,10 +164,10 @@ pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, Prepare
             }
             Images::Pairs(pairs) => {
                 check_pairs(data, options)?;
-                Some(Part::of_masks(of_masks, pairs, options))
+                Some(PartTask::of_masks(of_masks, pairs, options))
             }
         };
-        parts.push(Part::new(name, images, options, Making::of(name, options)));
+        parts.push(PartTask::new(name, images, options, Making::of(name, options)));
         parts.extend(masks);
     }
     Ok(parts)

@@ -22,7 +22,7 @@ use crate::make::Maker;
 use crate::options::{Container, Options};
 use crate::output::{Output, Ready, is_file_name};
 use crate::packing::Packing;
-use crate::part::{Making, Part, parts};
+use crate::part::{Making, PartTask, parts};
 use crate::resume::{has_begun, kept};
 use crate::shares::{self, Shares};
 
@@ -156,7 +156,7 @@ fn run(
         options.container = Container::Shards;
     }
     let (out, options) = (&*out, &options);
-    let place = Place::claim(out, &parts, options, stop)?;
+    let place = OutputFolder::claim(out, &parts, options, stop)?;
     if let Some(manifest) = place.finished {
         // Those that were joined before they could be removed. Others are not this preparation's.
         if task == Task::Join
@@ -202,8 +202,8 @@ fn run(
     let mut left_out = Vec::new();
     for part in parts {
         // Masks come after their images.
-        let with_images = if part.is_masks { &left_out[..] } else { &[] };
-        let (of_part, left) = work.part(part, with_images)?;
+        let excluded = if part.is_masks { &left_out[..] } else { &[] };
+        let (of_part, left) = work.part(part, excluded)?;
         facts.insert(part.name.to_owned(), of_part);
         left_out = left;
     }
@@ -253,9 +253,9 @@ struct Work<'a> {
 pub(crate) type Outcome = Result<(Ready, Option<String>), String>;
 
 impl Work<'_> {
-    /// Makes the shards of a part, without the samples `with_images`, whose images were left out. Returns the samples that were
+    /// Makes the shards of a part, without the samples `excluded`, whose images were left out. Returns the samples that were
     /// left out, too.
-    fn part(&mut self, part: &Part, with_images: &[usize]) -> Result<(PartFacts, Vec<usize>), PrepareError> {
+    fn part(&mut self, part: &PartTask, excluded: &[usize]) -> Result<(PartFacts, Vec<usize>), PrepareError> {
         let folder = self.out.join(part.name);
         fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
         remove_partial(&folder, |name| is_file_name(name, self.options))?;
@@ -285,7 +285,7 @@ impl Work<'_> {
         let (options, shares) = (self.options, self.shares.take());
         let each = |sample: usize, outcome: Outcome| {
             match outcome {
-                _ if with_images.binary_search(&sample).is_ok() => left_out.push(sample),
+                _ if excluded.binary_search(&sample).is_ok() => left_out.push(sample),
                 Ok((ready, as_it_is)) => {
                     files.push(&ready)?;
                     if let Some(reason) = as_it_is {
@@ -313,7 +313,7 @@ impl Work<'_> {
         self.shares = shares;
         let shards = files.finish()?;
         // One of them was broken at one time and whole at another.
-        if part.is_masks && left_out != with_images {
+        if part.is_masks && left_out != excluded {
             return Err(PrepareError::Changed { path: folder });
         }
         if shards.is_empty() && !self.is_share {
@@ -355,7 +355,7 @@ impl Work<'_> {
 }
 
 /// Checks that something is to be performed only on parts that there are.
-fn check_bake(data: &Path, parts: &[Part], options: &Options) -> Result<(), PrepareError> {
+fn check_bake(data: &Path, parts: &[PartTask], options: &Options) -> Result<(), PrepareError> {
     let is_there = |name: &&String| parts.iter().any(|part| part.name == *name);
     match options.bake.keys().find(|name| !is_there(name)) {
         None => Ok(()),
@@ -370,7 +370,7 @@ fn check_bake(data: &Path, parts: &[Part], options: &Options) -> Result<(), Prep
 const TRIED: usize = 64;
 
 /// Makes some samples of a part on which something is performed, evenly spaced, to refuse larger ones before hours are spent.
-fn estimate(part: &Part, options: &Options) -> Result<(), PrepareError> {
+fn estimate(part: &PartTask, options: &Options) -> Result<(), PrepareError> {
     let Making::Bake(bake) = &part.making else {
         return Ok(());
     };
@@ -427,7 +427,7 @@ impl Larger {
 
 /// The row of files of a part.
 struct Files<'a> {
-    part: &'a Part,
+    part: &'a PartTask,
     out: &'a Path,
     options: &'a Options,
     open: Option<Output>,
@@ -470,7 +470,7 @@ impl Files<'_> {
 
 /// Makes the samples of a part from number `first` on with many threads, and hands them to `each` in order.
 fn in_order(
-    part: &Part,
+    part: &PartTask,
     options: &Options,
     first: usize,
     stop: &AtomicBool,
@@ -517,7 +517,7 @@ fn in_order(
 }
 
 /// One thread: samples in, outcomes out.
-fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(usize, Outcome)>) {
+fn work(part: &PartTask, options: &Options, jobs: &Receiver<usize>, done: &Sender<(usize, Outcome)>) {
     let new = || Maker::new(part.packing.as_deref());
     let mut maker = new();
     let (mut bytes, mut mask) = (SampleBytes::new(), Vec::new());
@@ -537,7 +537,7 @@ fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(u
 }
 
 fn ready(
-    part: &Part,
+    part: &PartTask,
     options: &Options,
     sample: usize,
     maker: &mut Maker,
@@ -573,7 +573,7 @@ fn check_mask(image: &[u8], mask: &[u8], table: &MaskTable) -> Result<(), String
 }
 
 /// The output folder, locked against other processes.
-struct Place<'a> {
+struct OutputFolder<'a> {
     out: &'a Path,
     /// Of a preparation that is finished already.
     finished: Option<Manifest>,
@@ -581,11 +581,11 @@ struct Place<'a> {
     _lock: File,
 }
 
-impl<'a> Place<'a> {
+impl<'a> OutputFolder<'a> {
     /// Nothing in the folder is changed before it is known to be this preparation's, or empty.
     fn claim(
         out: &'a Path,
-        parts: &[Part],
+        parts: &[PartTask],
         options: &Options,
         stop: &AtomicBool,
     ) -> Result<Self, PrepareError> {
@@ -653,7 +653,7 @@ impl<'a> Place<'a> {
 }
 
 /// What an unfinished folder is the beginning of.
-fn plan(parts: &[Part]) -> String {
+fn plan(parts: &[PartTask]) -> String {
     let mut plan =
         "this preparation is not finished; the same command once more goes on with it\n".to_owned();
     for part in parts {

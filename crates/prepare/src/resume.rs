@@ -12,11 +12,11 @@ use stokehold_storage::shard::{Crc32, Shard, ShardFacts};
 
 use crate::options::{Container, Options};
 use crate::output::file_name;
-use crate::part::Part;
+use crate::part::PartTask;
 use crate::{PrepareError, tar};
 
 /// Where to continue.
-pub(crate) struct Kept {
+pub(crate) struct ResumePoint {
     pub shards: Vec<ShardFacts>,
     /// Samples in them.
     pub samples: usize,
@@ -29,12 +29,12 @@ pub(crate) struct Kept {
 /// Finds the finished files of a part, from the first on, and reads every byte of them. One that is not as it was written,
 /// and all after it, are made again.
 pub(crate) fn kept(
-    part: &Part,
+    part: &PartTask,
     out: &Path,
     options: &Options,
     stop: &AtomicBool,
-) -> Result<Kept, PrepareError> {
-    let mut kept = Kept {
+) -> Result<ResumePoint, PrepareError> {
+    let mut kept = ResumePoint {
         shards: Vec::new(),
         samples: 0,
         next: part.range.start,
@@ -78,7 +78,7 @@ pub(crate) fn kept(
 /// Whether one of the finished files of this preparation is there: a shard with its number, or a tar with
 /// samples of this data set.
 pub(crate) fn has_begun(
-    parts: &[Part],
+    parts: &[PartTask],
     out: &Path,
     options: &Options,
     stop: &AtomicBool,
@@ -118,7 +118,7 @@ fn undamaged<T>(read: Result<T, StorageError>) -> Result<Option<T>, PrepareError
 /// Names and labels.
 type Samples = Vec<(Vec<u8>, u32)>;
 
-fn open(part: &Part, path: &Path, number: u32) -> Result<Shard, StorageError> {
+fn open(part: &PartTask, path: &Path, number: u32) -> Result<Shard, StorageError> {
     let file = File::open(path).map_err(|source| StorageError::Read {
         path: path.to_owned(),
         source,
@@ -127,7 +127,7 @@ fn open(part: &Part, path: &Path, number: u32) -> Result<Shard, StorageError> {
     Shard::open(Box::new(file), path.to_owned(), part.id, number, classes, None)
 }
 
-fn in_shard(part: &Part, path: &Path, number: u32) -> Result<Samples, StorageError> {
+fn in_shard(part: &PartTask, path: &Path, number: u32) -> Result<Samples, StorageError> {
     let shard = open(part, path, number)?;
     shard.check_header()?;
     // Damaged, or of files that have changed since: what is packed from now on could not be read with them.
@@ -163,7 +163,7 @@ fn in_tar(path: &Path) -> Result<Samples, StorageError> {
 
 /// Finds the samples among the images from `next` on, in their order. Returns the image after the last one and those
 /// between that are not among them; `None` where a sample is not found.
-fn places(part: &Part, mut next: usize, samples: &Samples) -> Option<(usize, Vec<usize>)> {
+fn places(part: &PartTask, mut next: usize, samples: &Samples) -> Option<(usize, Vec<usize>)> {
     let mut left_out = Vec::new();
     for (name, label) in samples {
         loop {

@@ -22,7 +22,7 @@ use crate::PrepareError;
 use crate::make::Made;
 use crate::options::Options;
 use crate::output::Ready;
-use crate::part::Part;
+use crate::part::PartTask;
 use crate::prepare::{Outcome, write_error};
 
 /// The folder of all shares of the prepared folder `out`.
@@ -45,7 +45,7 @@ impl Shares {
     ///
     /// # Errors
     /// There are none, one is missing or not finished, or one is of another data set or has other options.
-    pub fn open(out: &Path, parts: &[Part]) -> Result<Self, PrepareError> {
+    pub fn open(out: &Path, parts: &[PartTask]) -> Result<Self, PrepareError> {
         let folder = folder(out);
         let wrong = |reason: String| PrepareError::Shares {
             path: folder.clone(),
@@ -107,7 +107,7 @@ impl Shares {
     /// Hands the samples of a part from number `first` on to `each`, in order.
     pub fn in_order(
         &self,
-        part: &Part,
+        part: &PartTask,
         options: &Options,
         first: usize,
         stop: &AtomicBool,
@@ -218,7 +218,7 @@ fn remove_empty(folder: &Path) {
 }
 
 /// A sample as a worker made it.
-fn ready(part: &Part, options: &Options, sample: usize, bytes: &SampleBytes) -> Outcome {
+fn ready(part: &PartTask, options: &Options, sample: usize, bytes: &SampleBytes) -> Outcome {
     let info = probe(bytes.file()).map_err(|error| error.to_string())?;
     let made = Made {
         file: bytes.file().to_vec(),
