@@ -24,7 +24,7 @@ pub struct Growing {
 
 /// What was written since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct Appended {
     /// The file is shorter than it was: what it has was written again, from its beginning.
     pub anew: bool,
     /// Whole lines, with their ends.
@@ -33,7 +33,7 @@ pub struct News {
     pub more: bool,
 }
 
-impl News {
+impl Appended {
     /// The lines, without their ends and the empty ones.
     pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let lines = self.text.split(|byte| *byte == b'\n');
@@ -62,39 +62,39 @@ impl Growing {
     ///
     /// # Errors
     /// The system's error, and for what is no regular file; a file that is not there has no lines.
-    pub fn look(&mut self) -> io::Result<News> {
-        let mut news = News::default();
+    pub fn look(&mut self) -> io::Result<Appended> {
+        let mut appended = Appended::default();
         let Some(mut file) = if_there(regular::open(&self.path))? else {
-            return Ok(news);
+            return Ok(appended);
         };
         let length = file.metadata()?.len();
         if length < self.from {
             *self = Self::new(std::mem::take(&mut self.path));
-            news.anew = true;
+            appended.anew = true;
         }
         file.seek(SeekFrom::Start(self.from))?;
         let mut read = Vec::new();
         self.from += file.take(CHUNK).read_to_end(&mut read)? as u64;
-        news.more = self.from < length;
+        appended.more = self.from < length;
         let mut rest = &read[..];
         if self.too_long {
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-                return Ok(news);
+                return Ok(appended);
             };
             (rest, self.too_long) = (&rest[end + 1..], false);
         }
-        news.text = std::mem::take(&mut self.tail);
-        news.text.extend(rest);
-        let whole = news
+        appended.text = std::mem::take(&mut self.tail);
+        appended.text.extend(rest);
+        let whole = appended
             .text
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |end| end + 1);
-        self.tail = news.text.split_off(whole);
+        self.tail = appended.text.split_off(whole);
         if self.tail.len() > LONGEST {
             (self.tail, self.too_long) = (Vec::new(), true);
         }
-        Ok(news)
+        Ok(appended)
     }
 }
 
@@ -111,17 +111,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
         let mut growing = Growing::new(&path);
-        assert_eq!(growing.look().unwrap(), News::default());
+        assert_eq!(growing.look().unwrap(), Appended::default());
         let mut file = File::create(&path).unwrap();
         file.write_all(b"one\n\n  \ntw").unwrap();
-        let news = growing.look().unwrap();
-        assert_eq!(news.lines().collect::<Vec<_>>(), [b"one"]);
+        let appended = growing.look().unwrap();
+        assert_eq!(appended.lines().collect::<Vec<_>>(), [b"one"]);
         file.write_all(b"o\n").unwrap();
         assert_eq!(growing.look().unwrap().text, b"two\n");
-        assert_eq!(growing.look().unwrap(), News::default());
+        assert_eq!(growing.look().unwrap(), Appended::default());
         fs::write(&path, "new\n").unwrap();
-        let news = growing.look().unwrap();
-        assert!(news.anew && news.text == b"new\n");
+        let appended = growing.look().unwrap();
+        assert!(appended.anew && appended.text == b"new\n");
     }
 
     #[test]
