@@ -260,9 +260,9 @@ pub(crate) fn find(backend: Backend) -> Result<Vec<Device>, String> {
 }
 
 /// A device, and whether it is a CPU.
-type Found = (cubecl::Device, bool);
+type ListedDevice = (cubecl::Device, bool);
 
-fn list(backend: Backend) -> Result<Vec<Found>, String> {
+fn list(backend: Backend) -> Result<Vec<ListedDevice>, String> {
     check_process()?;
     match backend {
         Backend::Cuda => cuda(),
@@ -294,7 +294,7 @@ pub(crate) fn library(names: &[&str]) -> Option<libloading::Library> {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda() -> Result<Vec<Found>, String> {
+fn cuda() -> Result<Vec<ListedDevice>, String> {
     crate::cuda::require()?;
     let all = cubecl::Device::enumerate_all();
     let cuda = |device: &cubecl::Device| matches!(device, cubecl::Device::Cuda(_));
@@ -306,12 +306,12 @@ fn cuda() -> Result<Vec<Found>, String> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda() -> Result<Vec<Found>, String> {
+fn cuda() -> Result<Vec<ListedDevice>, String> {
     Ok(Vec::new())
 }
 
 #[cfg(feature = "vulkan")]
-fn vulkan() -> Result<Vec<Found>, String> {
+fn vulkan() -> Result<Vec<ListedDevice>, String> {
     use cubecl::device::WgpuBackend;
     library(&["libvulkan.so.1", "libvulkan.so"]).ok_or(
         "libvulkan.so.1 was not found; install a Vulkan driver (on Debian without a GPU: mesa-vulkan-drivers libvulkan1)",
@@ -337,7 +337,7 @@ pub fn is_cpu(device: &cubecl::Device) -> bool {
 }
 
 #[cfg(not(feature = "vulkan"))]
-fn vulkan() -> Result<Vec<Found>, String> {
+fn vulkan() -> Result<Vec<ListedDevice>, String> {
     Ok(Vec::new())
 }
 

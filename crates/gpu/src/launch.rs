@@ -2,7 +2,7 @@
 
 use crate::client::Gpu;
 use crate::coefficients::Coefficients;
-use crate::kernels::gather::Way;
+use crate::kernels::gather::ResampleMethod;
 use crate::kernels::{colour, decode, gather, surroundings, windows};
 use crate::layout::{Grid, Launches};
 use crate::queue::Buffer;
@@ -149,7 +149,7 @@ impl Placed {
         // A 0 that the kernels' compiler does not know to be 0.
         let zero = 0;
         // CubeCL skips a launch of size zero.
-        for (way, grid) in Way::ALL.into_iter().zip(&self.resample) {
+        for (method, grid) in ResampleMethod::ALL.into_iter().zip(&self.resample) {
             gather::resample::launch(
                 client,
                 tiles(grid.size),
@@ -160,7 +160,7 @@ impl Placed {
                 pixels.arg(),
                 grid.records,
                 zero,
-                way,
+                method,
             );
             gpu.check(pixels)?;
         }

@@ -42,7 +42,7 @@ pub(crate) struct Layout {
 /// The launches for all images' stages with the same number.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
-    /// By their [`Way`](crate::kernels::gather::Way).
+    /// By their [`ResampleMethod`](crate::kernels::gather::ResampleMethod).
     pub resample: [Grid<5>; 3],
     pub means: Vec<[u32; 3]>,
     pub contrast: Grid<7>,
@@ -273,9 +273,9 @@ impl Layout {
         let launches = &mut self.stages[number];
         let weights = program + 2 * stage.points;
         match stage.kind {
-            StageKind::Resample(way) => {
+            StageKind::Resample(method) => {
                 let record = [width, height, out, program, source];
-                launches.resample[way as usize].push(record, width, height);
+                launches.resample[method as usize].push(record, width, height);
             }
             StageKind::Contrast { factor } => {
                 let mean = self.pixels as u32;

@@ -2,7 +2,7 @@
 
 use crate::Decode;
 use crate::entropy::Scan;
-use crate::kernels::gather::Way;
+use crate::kernels::gather::ResampleMethod;
 use crate::packed::{DeviceTables, Groups};
 use crate::words::{Program, program};
 use std::mem;
@@ -165,7 +165,7 @@ pub(crate) struct PreparedStage {
 /// The kind of launch for a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StageKind {
-    Resample(Way),
+    Resample(ResampleMethod),
     Contrast { factor: f32 },
     Levels { by: LevelTable },
     Sharpen { factor: f32 },
@@ -380,9 +380,9 @@ fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, Imag
     let pixels = u64::from(*width) * u64::from(*height);
     let kind = match work {
         DeviceWork::Resample(resample) => match resample.map {
-            ResampleMap::Upright(_) if apart => StageKind::Resample(Way::Apart),
-            ResampleMap::Upright(_) => StageKind::Resample(Way::Upright),
-            ResampleMap::Turned(_) => StageKind::Resample(Way::Turned),
+            ResampleMap::Upright(_) if apart => StageKind::Resample(ResampleMethod::Apart),
+            ResampleMap::Upright(_) => StageKind::Resample(ResampleMethod::Upright),
+            ResampleMap::Turned(_) => StageKind::Resample(ResampleMethod::Turned),
         },
         DeviceWork::Contrast { .. } if pixels > MOST_AVERAGED => {
             return Err(ImageError::DoesNotFit(format!(

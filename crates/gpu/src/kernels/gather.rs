@@ -10,7 +10,7 @@ pub(crate) const TILE: u32 = 16;
 
 /// How an image is resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
+pub(crate) enum ResampleMethod {
     /// Each component of a JPEG by itself, along its rows and columns.
     Apart,
     /// Pixels, along rows and columns.
@@ -19,9 +19,9 @@ pub(crate) enum Way {
     Turned,
 }
 
-impl Way {
+impl ResampleMethod {
     /// All of them, in their order.
-    pub const ALL: [Way; 3] = [Way::Apart, Way::Upright, Way::Turned];
+    pub const ALL: [Self; 3] = [Self::Apart, Self::Upright, Self::Turned];
 }
 
 /// A source begins with its kind. For pixels (0 among the pixels, 4 among the words) there follow their
@@ -38,7 +38,7 @@ impl Way {
 /// `records` has five words for each image, which `CUBE_POS_Z` indexes: width, height, the place of the
 /// result among the pixels, the place of the program, the place of the source.
 ///
-/// Each [`Way`] is a kernel of its own: a unit has the registers of the path that it takes, and not of the
+/// Each [`ResampleMethod`] is a kernel of its own: a unit has the registers of the path that it takes, and not of the
 /// one that needs most.
 #[cube(launch)]
 pub(crate) fn resample(
@@ -48,7 +48,7 @@ pub(crate) fn resample(
     pixels: &mut [u32],
     records: u32,
     zero: u32,
-    #[comptime] way: Way,
+    #[comptime] method: ResampleMethod,
 ) {
     let record = records + 5 * CUBE_POS_Z;
     let width = word(words, record);
@@ -72,9 +72,9 @@ pub(crate) fn resample(
             }
         }
         if filled == 0 {
-            if comptime!(way == Way::Apart) {
+            if comptime!(method == ResampleMethod::Apart) {
                 pixel = upright_apart(words, planes, pixels, program, source, u, v);
-            } else if comptime!(way == Way::Upright) {
+            } else if comptime!(method == ResampleMethod::Upright) {
                 pixel = upright(words, planes, pixels, program, source, u, v);
             } else {
                 pixel = turned(words, planes, pixels, program, source, u, v);
