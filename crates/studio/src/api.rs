@@ -23,7 +23,7 @@ use crate::index::Index;
 use crate::judge::Judge;
 use crate::live::Lives;
 use crate::machine::Here;
-use crate::places::{Found, Lost, Places};
+use crate::places::{FolderEntry, Lost, Places};
 use crate::server::Action;
 use crate::study::Importances;
 use crate::{assets, data, results, start, text, workbench};
@@ -101,7 +101,7 @@ impl Site {
     ///
     /// # Errors
     /// It is not there, or not below its place.
-    pub fn find<'a>(&'a self, key: &'a str) -> Result<Found<'a>, Refusal> {
+    pub fn find<'a>(&'a self, key: &'a str) -> Result<FolderEntry<'a>, Refusal> {
         self.places.find(key).map_err(|lost| Refusal::lost(key, &lost))
     }
 }
@@ -143,7 +143,7 @@ impl Refusal {
     }
 }
 
-pub type Answer = Result<Json<Value>, Refusal>;
+pub type JsonResult = Result<Json<Value>, Refusal>;
 pub type Shared = State<Arc<Site>>;
 
 pub fn router(site: Arc<Site>) -> Router {
@@ -208,7 +208,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         .map_err(|error| Refusal::failed(&error))
 }
 
-async fn session(State(site): Shared) -> Answer {
+async fn session(State(site): Shared) -> JsonResult {
     let about = blocking(move || {
         json!({
             "version": env!("CARGO_PKG_VERSION"),

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-use crate::places::{Lost, Place, Places};
+use crate::places::{Lost, Places, RootFolder};
 
 /// Entries of folders that are looked at in a search, in each place.
 const ENTRIES: usize = 20_000;
@@ -69,7 +69,7 @@ pub fn named(places: &Places, name: &str) -> Result<PathBuf, Lost> {
     }
 }
 
-fn file(place: &Place, below: &Path) -> Result<PathBuf, Lost> {
+fn file(place: &RootFolder, below: &Path) -> Result<PathBuf, Lost> {
     let is_below = below
         .components()
         .all(|part| matches!(part, Component::Normal(_)));

@@ -40,7 +40,7 @@ use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::StudioError;
-use crate::api::{Answer, Refusal, Shared, Site, act_for, blocking};
+use crate::api::{JsonResult, Refusal, Shared, Site, act_for, blocking};
 use crate::places::{Lost, named};
 use crate::server::Peer;
 use crate::text;
@@ -361,7 +361,7 @@ struct OfKey {
     key: String,
 }
 
-async fn about(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
+async fn about(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> JsonResult {
     blocking(move || {
         let data = &site.data;
         let places: Vec<Value> = data
@@ -476,7 +476,7 @@ struct OfSamples {
     count: usize,
 }
 
-async fn samples(State(site): Shared, Query(asked): Query<OfSamples>) -> Answer {
+async fn samples(State(site): Shared, Query(asked): Query<OfSamples>) -> JsonResult {
     blocking(move || {
         let set = site.data.set(&asked.key)?;
         let images = part_of(&set, &asked.part)?;
@@ -576,7 +576,7 @@ async fn begin(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(OfKey { key }): Json<OfKey>,
-) -> Answer {
+) -> JsonResult {
     act_for(site, peer, format!("examine {key}"), move |site| {
         let data = &site.data;
         let folder = data.folder(&key).map_err(|lost| Refusal::lost(&key, &lost))?;
@@ -638,7 +638,7 @@ fn shown(report: &Value) -> Value {
     report
 }
 
-async fn progress(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
+async fn progress(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> JsonResult {
     Ok(Json(
         site.data.examination(&key).map_or(Value::Null, |one| one.about()),
     ))
@@ -648,7 +648,7 @@ async fn end(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(OfKey { key }): Json<OfKey>,
-) -> Answer {
+) -> JsonResult {
     act_for(site, peer, format!("stop examining {key}"), move |site| {
         let one = site.data.examination(&key).ok_or_else(no_sample)?;
         one.stop.store(true, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use stokehold_base::regular;
 
-use crate::places::{Found, Lost};
+use crate::places::{FolderEntry, Lost};
 use crate::text;
 
 /// The most files that are listed, the latest of them, and that are looked at.
@@ -74,7 +74,7 @@ fn may_be_fetched(path: &Path) -> Option<&'static str> {
 }
 
 /// The latest files of a run that may be fetched: path, what it is, bytes, and when it was written; and how many more there are.
-pub fn list(found: &Found<'_>) -> Value {
+pub fn list(found: &FolderEntry<'_>) -> Value {
     let mut all = Vec::new();
     let mut looked = 0;
     // The resolved folder: what is in it is no link, or is left out.
@@ -136,7 +136,7 @@ fn leads_to_some(folder: &Path) -> bool {
 ///
 /// # Errors
 /// It is not there, or is not for others.
-pub fn open(found: &Found<'_>, name: &str) -> Result<(File, String, u64), Lost> {
+pub fn open(found: &FolderEntry<'_>, name: &str) -> Result<(File, String, u64), Lost> {
     let path = Path::new(name);
     may_be_fetched(path).ok_or(Lost::Missing)?;
     let root = found.folder.canonicalize().map_err(|_| Lost::Missing)?;

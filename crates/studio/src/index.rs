@@ -20,7 +20,7 @@ use stokehold_profile::FOLDER;
 use stokehold_tune::{JOURNAL, Study, short};
 
 use crate::notes::{self, Notes};
-use crate::places::{Lost, Place, Places};
+use crate::places::{Lost, Places, RootFolder};
 use crate::text;
 
 /// The shortest and the longest rest between two rounds.
@@ -43,7 +43,7 @@ const TROUBLES: usize = 20;
 /// What a row is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum RowKind {
     /// A training job.
     Job,
     /// A run of `stokehold train`, or a recording.
@@ -60,7 +60,7 @@ pub struct Row {
     /// The folder's name, as it is shown.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// What it runs: `train resnet18`, `job train.py`, the objective of a study.
     pub what: String,
     /// `running`, `finished`, `failed`, `stopped`, `interrupted`, `cut off`; `unreadable` if its files cannot be understood.
@@ -329,13 +329,13 @@ fn signature(folder: &Path) -> Signature {
 }
 
 /// The row of a folder; `None` if nothing is there that is shown.
-pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
+pub fn row(place: &RootFolder, name: &str, key: &str) -> Option<Row> {
     // What leads elsewhere is not read.
     let found = place.find(name).ok()?;
     let empty = Row {
         key: key.to_owned(),
         name: text::short(name, NAME),
-        kind: Kind::Run,
+        kind: RowKind::Run,
         what: String::new(),
         state: "unreadable",
         began: None,
@@ -359,7 +359,7 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
                 let what = store.job(name).map(|job| job.entry_point.name());
                 of_job(&record, &what.unwrap_or_default(), empty)
             }
-            Err(error) => unreadable(Kind::Job, &error),
+            Err(error) => unreadable(RowKind::Job, &error),
         });
     }
     if found.file(JOURNAL).is_some() {
@@ -368,12 +368,12 @@ pub fn row(place: &Place, name: &str, key: &str) -> Option<Row> {
                 let is_on = Study::is_worked_on(&found.folder, &history).unwrap_or(false);
                 of_study(&history, is_on, empty)
             }
-            Err(error) => unreadable(Kind::Study, &error),
+            Err(error) => unreadable(RowKind::Study, &error),
         });
     }
     match Run::of(&found.folder) {
         Ok(run) => run.map(|run| of_run(&run, empty)),
-        Err(error) => Some(unreadable(Kind::Run, &error)),
+        Err(error) => Some(unreadable(RowKind::Run, &error)),
     }
 }
 
@@ -389,7 +389,7 @@ fn of_job(record: &Record, what: &str, empty: Row) -> Row {
     let last = record.transitions.last().filter(|_| record.status.is_final());
     let why = record.failure_reason.as_deref().or(record.stopped_by.as_deref());
     Row {
-        kind: Kind::Job,
+        kind: RowKind::Job,
         what: text::short(&format!("job {what}"), NAME),
         state: match (record.status, record.secondary) {
             (Status::InProgress | Status::Stopping, _) => "running",
@@ -426,7 +426,7 @@ fn of_study(history: &stokehold_tune::History, is_on: bool, empty: Row) -> Row {
     let most = history.spec.limits.max_jobs;
     let best = history.best().and_then(stokehold_tune::Trial::objective);
     Row {
-        kind: Kind::Study,
+        kind: RowKind::Study,
         what: text::short(&format!("tune {}", history.spec.objective), NAME),
         state: match () {
             () if is_on => "running",
@@ -468,7 +468,7 @@ fn of_run(run: &Run, empty: Row) -> Row {
     let code = run.about.as_ref().and_then(|about| about.exit_code);
     let state = run.state();
     Row {
-        kind: Kind::Run,
+        kind: RowKind::Run,
         what: text::short(&run.what(), NAME),
         state,
         began: run.began(),
@@ -514,9 +514,9 @@ impl Snapshot {
         let words: Vec<String> = query.text.split_whitespace().map(str::to_lowercase).collect();
         let kinds: Vec<&str> = query.kind.split(',').filter(|kind| !kind.is_empty()).collect();
         let kind = |row: &Row| match row.kind {
-            Kind::Job => "job",
-            Kind::Run => "run",
-            Kind::Study => "study",
+            RowKind::Job => "job",
+            RowKind::Run => "run",
+            RowKind::Study => "study",
         };
         let fits = |row: &&Arc<Row>| {
             let has = |word: &String| {
@@ -593,7 +593,7 @@ mod tests {
             Arc::new(Row {
                 key: format!("runs/{name}"),
                 name: name.to_owned(),
-                kind: Kind::Run,
+                kind: RowKind::Run,
                 what: "train resnet18".to_owned(),
                 state,
                 began,

@@ -15,7 +15,7 @@ use stokehold_diagnose::report;
 use stokehold_diagnose::rules::{Defaults, Finding, Parameters, Rule, judge};
 use stokehold_profile::{About, ProfileError, Recording};
 
-use crate::places::Found;
+use crate::places::FolderEntry;
 use crate::text;
 
 /// How much of a run that continues is judged, seconds.
@@ -35,13 +35,13 @@ const SENTENCE: usize = 2000;
 /// Judgements, and figures.
 #[derive(Debug, Default)]
 pub struct Judge {
-    judged: Mutex<VecDeque<Kept>>,
-    figures: Mutex<VecDeque<Kept>>,
+    judged: Mutex<VecDeque<CachedValue>>,
+    figures: Mutex<VecDeque<CachedValue>>,
 }
 
 /// An answer of before.
 #[derive(Debug)]
-struct Kept {
+struct CachedValue {
     key: String,
     made: Instant,
     /// When the run ended, if it has: then the answer stays right.
@@ -57,7 +57,7 @@ impl Judge {
     pub fn judged(
         &self,
         key: &str,
-        found: &Found<'_>,
+        found: &FolderEntry<'_>,
         about: Option<&About>,
         is_over: bool,
     ) -> Result<Arc<Value>, ProfileError> {
@@ -72,7 +72,7 @@ impl Judge {
     }
 
     /// The figures of the moment, of a run that continues.
-    pub fn figures(&self, key: &str, found: &Found<'_>) -> Arc<Value> {
+    pub fn figures(&self, key: &str, found: &FolderEntry<'_>) -> Arc<Value> {
         if let Some(value) = known(&self.figures, key, None, FRESH_FIGURES) {
             return value;
         }
@@ -82,17 +82,22 @@ impl Judge {
     }
 }
 
-fn known(all: &Mutex<VecDeque<Kept>>, key: &str, ended: Option<f64>, fresh: Duration) -> Option<Arc<Value>> {
+fn known(
+    all: &Mutex<VecDeque<CachedValue>>,
+    key: &str,
+    ended: Option<f64>,
+    fresh: Duration,
+) -> Option<Arc<Value>> {
     let all = all.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = all.iter().find(|kept| kept.key == key)?;
     let is_right = kept.ended == ended && (ended.is_some() || kept.made.elapsed() < fresh);
     is_right.then(|| Arc::clone(&kept.value))
 }
 
-fn keep(all: &Mutex<VecDeque<Kept>>, most: usize, key: &str, ended: Option<f64>, value: &Arc<Value>) {
+fn keep(all: &Mutex<VecDeque<CachedValue>>, most: usize, key: &str, ended: Option<f64>, value: &Arc<Value>) {
     let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|kept| kept.key != key);
-    all.push_back(Kept {
+    all.push_back(CachedValue {
         key: key.to_owned(),
         made: Instant::now(),
         ended,
@@ -103,7 +108,7 @@ fn keep(all: &Mutex<VecDeque<Kept>>, most: usize, key: &str, ended: Option<f64>,
     }
 }
 
-fn made(found: &Found<'_>, has_ended: bool) -> Result<Value, ProfileError> {
+fn made(found: &FolderEntry<'_>, has_ended: bool) -> Result<Value, ProfileError> {
     let mut is_whole = has_ended;
     let recording = match has_ended {
         true => Recording::open(&found.folder)?,
@@ -188,7 +193,7 @@ fn advised(advice: &Advice) -> Value {
     })
 }
 
-fn lately(found: &Found<'_>) -> Value {
+fn lately(found: &FolderEntry<'_>) -> Value {
     let Ok(recording) = Recording::open_since(&found.folder, unix_now() - MOMENT) else {
         return Value::Null;
     };

@@ -38,7 +38,7 @@ pub struct Shown {
 
 /// A part of a log.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub struct Part {
+pub struct LogChunk {
     /// Its first byte in the file.
     pub from: u64,
     /// The first byte after its last whole line.
@@ -56,7 +56,7 @@ pub struct Part {
 ///
 /// # Errors
 /// The system's.
-pub fn from(path: &Path, from: u64) -> io::Result<Part> {
+pub fn from(path: &Path, from: u64) -> io::Result<LogChunk> {
     read(path, from, PART, None)
 }
 
@@ -64,7 +64,7 @@ pub fn from(path: &Path, from: u64) -> io::Result<Part> {
 ///
 /// # Errors
 /// The system's.
-pub fn before(path: &Path, end: u64) -> io::Result<Part> {
+pub fn before(path: &Path, end: u64) -> io::Result<LogChunk> {
     let (file, length) = open(path)?;
     let end = end.min(length);
     let first = end.saturating_sub(PART);
@@ -86,12 +86,12 @@ pub fn before(path: &Path, end: u64) -> io::Result<Part> {
 ///
 /// # Errors
 /// The system's.
-pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
+pub fn search(path: &Path, from: u64, words: &str) -> io::Result<LogChunk> {
     let words = words.to_lowercase();
-    let mut all = Part {
+    let mut all = LogChunk {
         from,
         to: from,
-        ..Part::default()
+        ..LogChunk::default()
     };
     let mut searched = 0;
     while searched < SEARCHED && all.lines.len() < HITS {
@@ -118,7 +118,7 @@ pub fn search(path: &Path, from: u64, words: &str) -> io::Result<Part> {
     Ok(all)
 }
 
-fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Part> {
+fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<LogChunk> {
     let (file, length) = open(path)?;
     // A log that was written again is read from its beginning.
     let from = if from > length { 0 } else { from };
@@ -126,18 +126,18 @@ fn read(path: &Path, from: u64, most: u64, words: Option<&str>) -> io::Result<Pa
 }
 
 /// The lines of some bytes of a log, of those that have a text in them, and what follows them.
-fn part_of(bytes: &[u8], from: u64, length: u64, words: Option<&str>) -> Part {
+fn part_of(bytes: &[u8], from: u64, length: u64, words: Option<&str>) -> LogChunk {
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => end + 1,
         // A line that is longer than what is read at once comes in pieces: nothing waits for its end.
         None if bytes.len() as u64 >= PART => bytes.len(),
         None => 0,
     };
-    let mut part = Part {
+    let mut part = LogChunk {
         from,
         to: from + whole as u64,
         length,
-        ..Part::default()
+        ..LogChunk::default()
     };
     let found = |at: u64, line: &[u8]| {
         let stored = String::from_utf8_lossy(line);
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    fn texts(part: &Part) -> Vec<&str> {
+    fn texts(part: &LogChunk) -> Vec<&str> {
         part.lines.iter().map(|line| line.text.as_str()).collect()
     }
 

@@ -36,14 +36,14 @@ pub struct Notes {
 
 /// The file, with what a newer version may have written there.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct NotesFile {
     #[serde(flatten)]
     notes: Notes,
     #[serde(flatten)]
     more: Map<String, Value>,
 }
 
-impl Kept {
+impl NotesFile {
     fn read(folder: &Path) -> io::Result<Self> {
         let mut text = Vec::new();
         match regular::open(&folder.join(FILE)) {
@@ -58,7 +58,7 @@ impl Kept {
 impl Notes {
     /// Those of a folder; none where there are none or they cannot be read.
     pub fn of(folder: &Path) -> Self {
-        let Self { tags, note } = Kept::read(folder).unwrap_or_default().notes;
+        let Self { tags, note } = NotesFile::read(folder).unwrap_or_default().notes;
         // Others may have written the file.
         Self {
             tags: tags
@@ -108,7 +108,7 @@ impl Notes {
         // From the look to the end of writing: two people may press at once.
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = Kept::read(folder)
+        let more = NotesFile::read(folder)
             .map_err(|error| {
                 let path = folder.join(FILE);
                 io::Error::other(format!(
@@ -120,7 +120,7 @@ impl Notes {
         if was.is_some_and(|was| *was != Self::of(folder)) {
             return Ok(false);
         }
-        let kept = Kept {
+        let kept = NotesFile {
             notes: self.clone(),
             more,
         };
@@ -128,7 +128,7 @@ impl Notes {
     }
 }
 
-impl Kept {
+impl NotesFile {
     fn write(&self, folder: &Path) -> io::Result<()> {
         let path = folder.join(FILE);
         if self.notes == Notes::default() && self.more.is_empty() {

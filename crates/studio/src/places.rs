@@ -44,7 +44,7 @@ const FILES: [&str; 20] = [
 
 /// One of the given folders.
 #[derive(Debug)]
-pub struct Place {
+pub struct RootFolder {
     /// Its name in keys: `jobs`, or [`named`] after the folder.
     pub id: String,
     /// The folder, as it was given.
@@ -57,7 +57,7 @@ pub struct Place {
 
 /// All of them.
 #[derive(Debug)]
-pub struct Places(Vec<Place>);
+pub struct Places(Vec<RootFolder>);
 
 /// Why a key leads nowhere.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub enum Lost {
 
 /// A thing that is there.
 #[derive(Debug, Clone)]
-pub struct Found<'a> {
+pub struct FolderEntry<'a> {
     /// Where it is.
-    pub place: &'a Place,
+    pub place: &'a RootFolder,
     /// Its folder's name.
     pub name: &'a str,
     /// Its folder.
@@ -113,7 +113,7 @@ impl Places {
                 path: path.to_owned(),
                 error: io::Error::other(error.to_string()),
             })?;
-            all.push(Place {
+            all.push(RootFolder {
                 id: "jobs".to_owned(),
                 path: path.to_owned(),
                 jobs: Some(store),
@@ -146,10 +146,10 @@ impl Places {
             if known.contains(&real) {
                 return Err(StudioError::Twice { path: path.clone() });
             }
-            let ids = all.iter().map(|place: &Place| place.id.as_str());
+            let ids = all.iter().map(|place: &RootFolder| place.id.as_str());
             let id = named(&real, ids.collect());
             known.push(real);
-            all.push(Place {
+            all.push(RootFolder {
                 id,
                 path: path.clone(),
                 jobs: None,
@@ -160,13 +160,13 @@ impl Places {
     }
 
     /// Each of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Place> {
+    pub fn iter(&self) -> impl Iterator<Item = &RootFolder> {
         self.0.iter()
     }
 
     /// What a page says of them.
     pub fn about(&self) -> Vec<About> {
-        let about = |place: &Place| About {
+        let about = |place: &RootFolder| About {
             id: place.id.clone(),
             path: place.path.display().to_string(),
             there: place.path.is_dir(),
@@ -178,19 +178,19 @@ impl Places {
     ///
     /// # Errors
     /// It is not there, or not below its place.
-    pub fn find<'a>(&'a self, key: &'a str) -> Result<Found<'a>, Lost> {
+    pub fn find<'a>(&'a self, key: &'a str) -> Result<FolderEntry<'a>, Lost> {
         let (id, name) = key.split_once('/').ok_or(Lost::Missing)?;
         let place = self.iter().find(|place| place.id == id).ok_or(Lost::Missing)?;
         place.find(name)
     }
 }
 
-impl Place {
+impl RootFolder {
     /// The thing in a folder of this place.
     ///
     /// # Errors
     /// As [`Places::find`].
-    pub fn find<'a>(&'a self, name: &'a str) -> Result<Found<'a>, Lost> {
+    pub fn find<'a>(&'a self, name: &'a str) -> Result<FolderEntry<'a>, Lost> {
         let mut parts = Path::new(name).components();
         let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
         if !is_name || name.contains(['/', '\0']) {
@@ -214,7 +214,7 @@ impl Place {
                 return Err(Lost::Outside);
             }
         }
-        Ok(Found {
+        Ok(FolderEntry {
             place: self,
             name,
             folder,
@@ -222,7 +222,7 @@ impl Place {
     }
 }
 
-impl Found<'_> {
+impl FolderEntry<'_> {
     /// The store of the job that it is, if it is one.
     pub fn store(&self) -> Option<&Store> {
         let store = self.place.jobs.as_ref()?;

@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Refusal, Shared, Site, blocking};
+use crate::api::{JsonResult, Refusal, Shared, Site, blocking};
 use crate::places::Lost;
 use crate::{below, text};
 
@@ -47,7 +47,7 @@ fn read(path: &Path) -> Result<(&'static str, Value), String> {
     Ok((kind, value))
 }
 
-async fn all(State(site): Shared) -> Answer {
+async fn all(State(site): Shared) -> JsonResult {
     blocking(move || {
         let is_wanted = |path: &Path| read(path).is_ok();
         let (files, is_whole) = below::find(&site.places, ".json", DEPTH, FILES, &is_wanted);
@@ -62,7 +62,7 @@ struct OfFile {
     file: String,
 }
 
-async fn one(State(site): Shared, Query(OfFile { file }): Query<OfFile>) -> Answer {
+async fn one(State(site): Shared, Query(OfFile { file }): Query<OfFile>) -> JsonResult {
     blocking(move || {
         if !file.ends_with(".json") {
             return Err(Refusal::lost(&file, &Lost::Missing));

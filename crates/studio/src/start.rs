@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use stokehold_jobs::{Job, JobError, Store};
 use stokehold_sagemaker::section;
 
-use crate::api::{Answer, Refusal, Shared, Site, act_for, blocking};
+use crate::api::{JsonResult, Refusal, Shared, Site, act_for, blocking};
 use crate::places::Lost;
 use crate::server::Peer;
 use crate::{below, text};
@@ -63,7 +63,7 @@ fn allowed(site: &Site) -> Result<&Store, Refusal> {
     store(site).filter(|_| can(site)).ok_or_else(refusal)
 }
 
-async fn schema(State(site): Shared) -> Answer {
+async fn schema(State(site): Shared) -> JsonResult {
     let store = allowed(&site)?;
     let values =
         json!({"folder": store.root().display().to_string(), "schema": section::in_schema(Job::schema())});
@@ -83,7 +83,7 @@ struct From {
 /// A job as somebody describes it: a text, or the values of a form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct JobDraft {
     text: Option<String>,
     values: Option<Map<String, Value>>,
     #[serde(flatten)]
@@ -101,7 +101,7 @@ struct Fault {
     key: Option<String>,
 }
 
-async fn files(State(site): Shared) -> Answer {
+async fn files(State(site): Shared) -> JsonResult {
     blocking(move || {
         allowed(&site)?;
         let is_wanted = |path: &Path| below::text(path, LARGEST).is_ok_and(|text| is_job(&text));
@@ -140,7 +140,7 @@ fn past(site: &Site, key: &str) -> Result<Job, Refusal> {
     store.job(found.name).map_err(|error| Refusal::failed(&error))
 }
 
-async fn source(State(site): Shared, Query(from): Query<From>) -> Answer {
+async fn source(State(site): Shared, Query(from): Query<From>) -> JsonResult {
     blocking(move || {
         let store = allowed(&site)?;
         let text = match &from {
@@ -179,8 +179,8 @@ fn folder(store: &Store, site: &Site, from: &From) -> Result<PathBuf, Refusal> {
 }
 
 /// The text of what is asked for.
-fn text_of(asked: &Asked) -> Result<String, Fault> {
-    let text = match (&asked.text, &asked.values) {
+fn text_of(draft: &JobDraft) -> Result<String, Fault> {
+    let text = match (&draft.text, &draft.values) {
         (Some(text), _) => text.clone(),
         (None, values) => {
             let values = values.clone().unwrap_or_default();
@@ -210,7 +210,7 @@ fn job_of(store: &Store, site: &Site, text: &str, from: &From) -> Result<Result<
     Ok(job.map_err(|error| fault(text, &error)))
 }
 
-async fn check(State(site): Shared, Json(asked): Json<Asked>) -> Answer {
+async fn check(State(site): Shared, Json(draft): Json<JobDraft>) -> JsonResult {
     blocking(move || {
         let store = allowed(&site)?;
         let answer = |text: &str, fault: Option<Fault>| {
@@ -218,19 +218,23 @@ async fn check(State(site): Shared, Json(asked): Json<Asked>) -> Answer {
             let values: Option<Value> = toml::from_str(text).ok();
             json!({"text": text, "values": values, "fault": fault})
         };
-        let text = match text_of(&asked) {
+        let text = match text_of(&draft) {
             Ok(text) => text,
             Err(fault) => return Ok(answer("", Some(fault))),
         };
-        let job = job_of(store, &site, &text, &asked.from)?;
+        let job = job_of(store, &site, &text, &draft.from)?;
         Ok(answer(&text, job.err()))
     })
     .await?
     .map(Json)
 }
 
-async fn start(State(site): Shared, Extension(peer): Extension<Peer>, Json(asked): Json<Asked>) -> Answer {
-    let what = match &asked.from {
+async fn start(
+    State(site): Shared,
+    Extension(peer): Extension<Peer>,
+    Json(draft): Json<JobDraft>,
+) -> JsonResult {
+    let what = match &draft.from {
         From { file: Some(file), .. } => format!("start a job of {file}"),
         From { key: Some(key), .. } => format!("start a copy of {key}"),
         From { .. } => "start a job".to_owned(),
@@ -248,8 +252,8 @@ async fn start(State(site): Shared, Extension(peer): Extension<Peer>, Json(asked
             )
         };
         let refused = |error: JobError| wrong(fault("", &error));
-        let text = text_of(&asked).map_err(wrong)?;
-        let job = job_of(store, site, &text, &asked.from)?.map_err(wrong)?;
+        let text = text_of(&draft).map_err(wrong)?;
+        let job = job_of(store, site, &text, &draft.from)?.map_err(wrong)?;
         let name = store.create(&job).map_err(refused)?;
         let program = site.program.as_deref().unwrap_or(Path::new("stokehold"));
         let failed = |error: JobError| {
@@ -397,18 +401,18 @@ mod tests {
     #[test]
     fn values_of_a_form_become_a_file_whose_tables_come_last() {
         let values = json!({"channels": {"t": "s3://b"}, "entry-point": "a.py", "instances": 2});
-        let asked = Asked {
+        let draft = JobDraft {
             values: values.as_object().cloned(),
-            ..Asked::default()
+            ..JobDraft::default()
         };
-        let text = text_of(&asked).unwrap();
+        let text = text_of(&draft).unwrap();
         let job = Job::parse(&text, Path::new("job.toml")).unwrap();
         assert_eq!((job.instances, job.channels.len()), (2, 1), "{text}");
         // TOML has no null.
-        let asked = Asked {
+        let draft = JobDraft {
             values: json!({"hyperparameters": {"x": null}}).as_object().cloned(),
-            ..Asked::default()
+            ..JobDraft::default()
         };
-        assert!(text_of(&asked).is_err());
+        assert!(text_of(&draft).is_err());
     }
 }

@@ -13,7 +13,7 @@ use stokehold_trials::Plan;
 use stokehold_trials::report::{self, WAYS};
 use stokehold_tune::{Direction, History, Insight, Outcome, Study, Trial, in_words};
 
-use crate::places::Found;
+use crate::places::FolderEntry;
 use crate::text;
 
 /// What a tuner says that was started here, in the study's folder.
@@ -36,10 +36,10 @@ const SHARE: u32 = 20;
 /// What share of the objective's variation each parameter explains, of the studies that somebody looks at. It takes seconds of a
 /// study of thousands of trials, and changes with their results alone.
 #[derive(Debug, Default)]
-pub struct Importances(Mutex<VecDeque<Kept>>);
+pub struct Importances(Mutex<VecDeque<CachedImportance>>);
 
 #[derive(Debug)]
-struct Kept {
+struct CachedImportance {
     key: String,
     /// When the study was made, which tells it from another one in the same folder.
     created: f64,
@@ -54,7 +54,7 @@ impl Importances {
     pub fn of(&self, key: &str, history: &History) -> Option<Vec<(String, f64)>> {
         let results = history.counts().completed;
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_kept = |kept: &&Kept| {
+        let is_kept = |kept: &&CachedImportance| {
             kept.key == key
                 && kept.created == history.created
                 && (kept.results == results || kept.made.elapsed() < SHARE * kept.took)
@@ -66,7 +66,7 @@ impl Importances {
         let shares = Insight::of(history).and_then(|insight| insight.importance());
         let mut all = lock();
         all.retain(|kept| kept.key != key);
-        all.push_back(Kept {
+        all.push_back(CachedImportance {
             key: key.to_owned(),
             created: history.created,
             results,
@@ -116,7 +116,7 @@ pub fn page(history: &History, importance: Option<Vec<(String, f64)>>) -> Value 
 }
 
 /// Why the trials of a study cannot continue from here; `None` if they can.
-pub fn elsewhere(found: &Found<'_>) -> Option<&'static str> {
+pub fn elsewhere(found: &FolderEntry<'_>) -> Option<&'static str> {
     let has = |name: &str| found.file(name).is_some();
     match () {
         () if has("sagemaker.json") => Some(

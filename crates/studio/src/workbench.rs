@@ -33,7 +33,7 @@ use stokehold_pipeline::{
 };
 use stokehold_storage::{SampleBytes, Source};
 
-use crate::api::{Answer, Refusal, Shared, Site, blocking};
+use crate::api::{JsonResult, Refusal, Shared, Site, blocking};
 use crate::data::{PIXELS, part_of, unless_it_panics};
 use crate::text;
 
@@ -56,7 +56,7 @@ pub fn routes() -> Router<Arc<Site>> {
         .route("/api/workbench/draw", post(draw))
 }
 
-async fn known() -> Answer {
+async fn known() -> JsonResult {
     let presets: Map<String, Value> = Pipeline::PRESETS
         .iter()
         .filter_map(|name| {
@@ -69,7 +69,7 @@ async fn known() -> Answer {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct DrawRequest {
     key: String,
     part: String,
     sample: usize,
@@ -80,11 +80,11 @@ struct Asked {
     exif: bool,
 }
 
-async fn draw(State(site): Shared, Json(asked): Json<Asked>) -> Answer {
+async fn draw(State(site): Shared, Json(request): Json<DrawRequest>) -> JsonResult {
     let turn = site.data.turn().await?;
     let made = blocking(move || {
         let _turn = turn;
-        drawn(&site, &asked)
+        drawn(&site, &request)
     });
     made.await?.map(Json)
 }
@@ -97,9 +97,9 @@ fn wrong(reason: &dyn std::fmt::Display) -> Refusal {
 }
 
 /// The pipeline as it is written, and what its draws make of the photo.
-fn drawn(site: &Site, asked: &Asked) -> Result<Value, Refusal> {
+fn drawn(site: &Site, request: &DrawRequest) -> Result<Value, Refusal> {
     let pipeline =
-        Pipeline::from_json(&json!({"op": asked.op}).to_string()).map_err(|error| wrong(&error))?;
+        Pipeline::from_json(&json!({"op": request.op}).to_string()).map_err(|error| wrong(&error))?;
     let checked = pipeline.check_before_images();
     let ops = written(&pipeline);
     let mut answer = json!({
@@ -110,12 +110,12 @@ fn drawn(site: &Site, asked: &Asked) -> Result<Value, Refusal> {
         answer["problem"] = text::short(&error.to_string(), WHY).into();
         return Ok(answer);
     }
-    match draws(site, asked, pipeline, &mut answer) {
+    match draws(site, request, pipeline, &mut answer) {
         Ok(made) => answer["draws"] = made,
         Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, reason)) => answer["problem"] = reason.into(),
         Err(other) => return Err(other),
     }
-    answer["wanted"] = asked.draws.clamp(1, DRAWS).into();
+    answer["wanted"] = request.draws.clamp(1, DRAWS).into();
     Ok(answer)
 }
 
@@ -148,12 +148,17 @@ impl Side {
     }
 }
 
-fn draws(site: &Site, asked: &Asked, pipeline: Pipeline, answer: &mut Value) -> Result<Value, Refusal> {
-    let count = asked.draws.clamp(1, DRAWS);
-    let options = DecodeOptions { exif: asked.exif };
-    let set = site.data.set(&asked.key)?;
-    let images = part_of(&set, &asked.part)?;
-    let bytes = site.data.read(&set, &asked.part, asked.sample)?;
+fn draws(
+    site: &Site,
+    request: &DrawRequest,
+    pipeline: Pipeline,
+    answer: &mut Value,
+) -> Result<Value, Refusal> {
+    let count = request.draws.clamp(1, DRAWS);
+    let options = DecodeOptions { exif: request.exif };
+    let set = site.data.set(&request.key)?;
+    let images = part_of(&set, &request.part)?;
+    let bytes = site.data.read(&set, &request.part, request.sample)?;
     let bytes = bytes.map_err(|reason| wrong(&reason))?;
     let pipeline = remaining(pipeline, images.baked(), options.exif).map_err(|error| wrong(&error))?;
     // Where its output has the size of the images, that is the size of this one.
@@ -183,9 +188,9 @@ fn draws(site: &Site, asked: &Asked, pipeline: Pipeline, answer: &mut Value) -> 
     let mut made = Vec::new();
     for number in 0..count {
         let key = DrawKey {
-            seed: asked.seed,
-            epoch: asked.epoch.saturating_add(number),
-            sample: asked.sample as u64,
+            seed: request.seed,
+            epoch: request.epoch.saturating_add(number),
+            sample: request.sample as u64,
         };
         let plan = unless_it_panics(|| explain(&pipeline, input(&bytes).bytes, &options, key));
         let plan = plan.map_err(|error| wrong(&error))?;

@@ -14,7 +14,7 @@ use stokehold_trials::run::{job_name, jobs};
 use stokehold_tune::{JOURNAL, Study, TuneError};
 
 use super::look::{OfKey, job_of, row_of};
-use super::{Answer, Refusal, Shared, Site, blocking};
+use super::{JsonResult, Refusal, Shared, Site, blocking};
 use crate::notes::Notes;
 use crate::server::{Action, Peer};
 use crate::{study, text};
@@ -26,7 +26,7 @@ pub async fn stop(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(OfKey { key }): Json<OfKey>,
-) -> Answer {
+) -> JsonResult {
     act(site, peer, format!("stop {key}"), move |site| {
         let found = site.find(&key)?;
         let no_job = || Refusal::conflict("only jobs can be stopped from here");
@@ -51,7 +51,7 @@ pub async fn profiler(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(change): Json<ToSwitch>,
-) -> Answer {
+) -> JsonResult {
     let mut what = format!("profiler {}", change.key);
     if let Some(on) = change.on {
         what += if on { " on" } else { " off" };
@@ -83,7 +83,7 @@ pub async fn resume(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(OfKey { key }): Json<OfKey>,
-) -> Answer {
+) -> JsonResult {
     act(site, peer, format!("resume {key}"), move |site| {
         let found = site.find(&key)?;
         let store = found
@@ -123,7 +123,7 @@ pub async fn note(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(ToNote { key, was, notes }): Json<ToNote>,
-) -> Answer {
+) -> JsonResult {
     act_for(site, peer, format!("notes {key}"), move |site| {
         let found = site.find(&key)?;
         // Only what has a row can be marked.
@@ -152,7 +152,7 @@ pub async fn stop_trial(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(ToStopTrial { key, trial }): Json<ToStopTrial>,
-) -> Answer {
+) -> JsonResult {
     act(site, peer, format!("stop trial {trial} of {key}"), move |site| {
         let found = site.find(&key)?;
         if found.file(JOURNAL).is_none() {
@@ -193,7 +193,7 @@ pub async fn add_jobs(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(ToAdd { key, jobs }): Json<ToAdd>,
-) -> Answer {
+) -> JsonResult {
     act_for(site, peer, format!("add {jobs} jobs to {key}"), move |site| {
         let found = site.find(&key)?;
         let refused = |error: TuneError| match error.is_input() {
@@ -248,7 +248,7 @@ pub async fn end_study(
     State(site): Shared,
     Extension(peer): Extension<Peer>,
     Json(OfKey { key }): Json<OfKey>,
-) -> Answer {
+) -> JsonResult {
     act_for(site, peer, format!("no more jobs for {key}"), move |site| {
         let found = site.find(&key)?;
         if let Some(reason) = study::elsewhere(&found) {
@@ -281,7 +281,7 @@ async fn act(
     peer: Peer,
     what: String,
     work: impl FnOnce(&Site) -> Result<(), Refusal> + Send + 'static,
-) -> Answer {
+) -> JsonResult {
     let work = |site: &Site| work(site).map(|()| ("done".to_owned(), json!({"done": true})));
     act_for(site, peer, what, work).await
 }
@@ -292,7 +292,7 @@ pub async fn act_for(
     Peer(peer): Peer,
     what: String,
     work: impl FnOnce(&Site) -> Result<(String, Value), Refusal> + Send + 'static,
-) -> Answer {
+) -> JsonResult {
     let what = text::short(&what.replace(['\n', '\t'], " "), 300);
     blocking(move || {
         let done = match site.read_only {

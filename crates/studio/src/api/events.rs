@@ -273,7 +273,7 @@ impl OfRun {
     }
 
     /// Sends what is new of a log. A line that has no end yet is sent, besides, when none seems to come.
-    fn tell(&mut self, mut part: log::Part, pending: &mut VecDeque<Event>) {
+    fn tell(&mut self, mut part: log::LogChunk, pending: &mut VecDeque<Event>) {
         let is_anew = self.log.is_none_or(|from| from != part.from);
         self.log = Some(part.to);
         self.is_behind = !part.lines.is_empty() && part.to < part.length;
@@ -309,7 +309,7 @@ impl OfRun {
 }
 
 /// The last lines of a log.
-fn end_of(path: &std::path::Path) -> std::io::Result<log::Part> {
+fn end_of(path: &std::path::Path) -> std::io::Result<log::LogChunk> {
     let length = path.metadata()?.len();
     let mut part = log::before(path, length)?;
     if part.lines.len() > TAIL {

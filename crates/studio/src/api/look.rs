@@ -15,11 +15,11 @@ use stokehold_profile::{FOLDER, ProfileError, check_free};
 use stokehold_trials::run::job_name;
 use stokehold_tune::{JOURNAL, Study, Trial};
 
-use super::{Answer, Refusal, Shared, Site, blocking};
-use crate::index::{self, Kind, Row};
+use super::{JsonResult, Refusal, Shared, Site, blocking};
+use crate::index::{self, Row, RowKind};
 use crate::live::At;
 use crate::notes::Notes;
-use crate::places::{Found, Lost};
+use crate::places::{FolderEntry, Lost};
 use crate::{files, log, start, study, text};
 
 /// Runs that continue, on the first page.
@@ -29,13 +29,13 @@ const FAILED: usize = 8;
 /// Runs that are compared at once.
 pub const COMPARED: usize = 8;
 
-pub async fn runs(State(site): Shared, Query(query): Query<index::Query>) -> Answer {
+pub async fn runs(State(site): Shared, Query(query): Query<index::Query>) -> JsonResult {
     blocking(move || site.index.snapshot().page(&query))
         .await
         .map(Json)
 }
 
-pub async fn home(State(site): Shared) -> Answer {
+pub async fn home(State(site): Shared) -> JsonResult {
     blocking(move || overview(&site)).await.map(Json)
 }
 
@@ -68,7 +68,7 @@ pub fn overview(site: &Site) -> Value {
     }
     let shown = running.iter().take(RUNNING).map(|row| {
         let figures = match (row.kind, site.places.find(&row.key)) {
-            (Kind::Study, _) | (_, Err(_)) => Value::Null,
+            (RowKind::Study, _) | (_, Err(_)) => Value::Null,
             (_, Ok(found)) => site.judge.figures(&row.key, &found).as_ref().clone(),
         };
         json!({"row": row.as_ref(), "now": figures})
@@ -96,7 +96,7 @@ pub struct OfKey {
     pub key: String,
 }
 
-pub async fn run(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
+pub async fn run(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> JsonResult {
     blocking(move || {
         let found = site.find(&key)?;
         details(&site, &key, &found)
@@ -106,7 +106,7 @@ pub async fn run(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Ans
 }
 
 /// Everything about a run or a job that does not change every second.
-fn details(site: &Site, key: &str, found: &Found<'_>) -> Result<Value, Refusal> {
+fn details(site: &Site, key: &str, found: &FolderEntry<'_>) -> Result<Value, Refusal> {
     let row = row_of(found, key)?;
     let (settings, results, job) = facts(found)?;
     let results: Vec<Value> = results.iter().map(|(name, value)| json!([name, value])).collect();
@@ -123,29 +123,29 @@ fn details(site: &Site, key: &str, found: &Found<'_>) -> Result<Value, Refusal> 
     }))
 }
 
-pub fn row_of(found: &Found<'_>, key: &str) -> Result<Row, Refusal> {
+pub fn row_of(found: &FolderEntry<'_>, key: &str) -> Result<Row, Refusal> {
     index::row(found.place, found.name, key).ok_or_else(|| Refusal::lost(key, &Lost::Missing))
 }
 
 /// Which buttons make sense.
-pub fn can(site: &Site, found: &Found<'_>, row: &Row) -> Value {
+pub fn can(site: &Site, found: &FolderEntry<'_>, row: &Row) -> Value {
     let is_recorded = matches!(
         check_free(&found.folder.join(FOLDER)),
         Err(ProfileError::Recording { .. })
     );
     json!({
-        "stop": !site.read_only && row.kind == Kind::Job && row.state == "running",
-        "resume": !site.read_only && site.program.is_some() && row.kind == Kind::Job && matches!(row.state, "failed" | "stopped" | "interrupted"),
+        "stop": !site.read_only && row.kind == RowKind::Job && row.state == "running",
+        "resume": !site.read_only && site.program.is_some() && row.kind == RowKind::Job && matches!(row.state, "failed" | "stopped" | "interrupted"),
         "note": !site.read_only,
         "profiler": !site.read_only && is_recorded,
-        "clone": row.kind == Kind::Job && start::can(site),
+        "clone": row.kind == RowKind::Job && start::can(site),
     })
 }
 
 type Facts = (BTreeMap<String, Value>, Vec<(String, f64)>, Value);
 
 /// Settings, results, and what only jobs have.
-fn facts(found: &Found<'_>) -> Result<Facts, Refusal> {
+fn facts(found: &FolderEntry<'_>) -> Result<Facts, Refusal> {
     if let Some(store) = found.store() {
         let record = store.look(found.name).map_err(|error| Refusal::failed(&error))?;
         let job = store.job(found.name).map_err(|error| Refusal::failed(&error))?;
@@ -190,11 +190,11 @@ fn shown(value: &Value) -> String {
     text::short(&text, 500)
 }
 
-pub fn log_of(found: &Found<'_>) -> Option<PathBuf> {
+pub fn log_of(found: &FolderEntry<'_>) -> Option<PathBuf> {
     found.file("log").or_else(|| found.file("output.log"))
 }
 
-pub async fn curves(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
+pub async fn curves(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> JsonResult {
     blocking(move || {
         let found = site.find(&key)?;
         let live = site.lives.of(&key, found.folder.clone());
@@ -239,7 +239,7 @@ pub struct OfLog {
     search: String,
 }
 
-pub async fn log_part(State(site): Shared, Query(query): Query<OfLog>) -> Answer {
+pub async fn log_part(State(site): Shared, Query(query): Query<OfLog>) -> JsonResult {
     blocking(move || {
         let found = site.find(&query.key)?;
         let none = || Refusal(StatusCode::NOT_FOUND, "it has no log".to_owned());
@@ -265,7 +265,7 @@ pub struct OfKeys {
     keys: String,
 }
 
-pub async fn compare(State(site): Shared, Query(OfKeys { keys }): Query<OfKeys>) -> Answer {
+pub async fn compare(State(site): Shared, Query(OfKeys { keys }): Query<OfKeys>) -> JsonResult {
     blocking(move || {
         let keys: Vec<&str> = keys.split("//").filter(|key| !key.is_empty()).collect();
         if !(2..=COMPARED).contains(&keys.len()) {
@@ -327,7 +327,7 @@ fn below_own<'a>((_, folder, (settings, ..)): &'a Compared, setting: &str) -> Op
         .ok()
 }
 
-pub async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> Answer {
+pub async fn of_study(State(site): Shared, Query(OfKey { key }): Query<OfKey>) -> JsonResult {
     blocking(move || {
         let found = site.find(&key)?;
         if found.file(JOURNAL).is_none() {
@@ -376,7 +376,7 @@ pub async fn file(
     opened.await?.map(files::answer)
 }
 
-pub async fn machine(State(site): Shared) -> Answer {
+pub async fn machine(State(site): Shared) -> JsonResult {
     let looked = blocking(move || site.here.look(&site.places)).await?;
     looked.map(Json).map_err(|error| Refusal::failed(&error))
 }

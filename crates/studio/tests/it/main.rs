@@ -35,13 +35,13 @@ struct Running {
 
 /// An answer.
 #[derive(Debug)]
-struct Answer {
+struct StudioReply {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl StudioReply {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -97,7 +97,7 @@ impl Running {
     }
 
     /// Sends bytes, and reads until the other side closes.
-    fn raw(&self, text: &str) -> Answer {
+    fn raw(&self, text: &str) -> StudioReply {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         // It may be refused before it is read whole.
@@ -116,7 +116,7 @@ impl Running {
     }
 
     /// GET as a page of the studio does it.
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> StudioReply {
         self.raw(&format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\n{}Sec-Fetch-Site: same-origin\r\nConnection: close\r\n\r\n",
             self.address,
@@ -124,11 +124,11 @@ impl Running {
         ))
     }
 
-    fn post(&self, path: &str, body: &str) -> Answer {
+    fn post(&self, path: &str, body: &str) -> StudioReply {
         self.post_from(path, body, &format!("Origin: http://{}\r\n", self.address))
     }
 
-    fn post_from(&self, path: &str, body: &str, headers: &str) -> Answer {
+    fn post_from(&self, path: &str, body: &str, headers: &str) -> StudioReply {
         self.raw(&format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\n{}{headers}Content-Type: application/json\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n{body}",
@@ -158,7 +158,7 @@ impl Drop for Running {
     }
 }
 
-fn answer(bytes: &[u8]) -> Answer {
+fn answer(bytes: &[u8]) -> StudioReply {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head
@@ -170,7 +170,7 @@ fn answer(bytes: &[u8]) -> Answer {
         true => unchunked(body),
         false => body.to_owned(),
     };
-    Answer {
+    StudioReply {
         status,
         head: head.to_owned(),
         body,
