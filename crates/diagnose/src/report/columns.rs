@@ -60,10 +60,10 @@ pub struct Columns {
 /// The columns that each sample covers: the same for all series of a node.
 pub struct Cover {
     columns: usize,
-    parts: Vec<Part>,
+    parts: Vec<Overlap>,
 }
 
-struct Part {
+struct Overlap {
     tick: u32,
     column: u32,
     seconds: f32,
@@ -75,7 +75,7 @@ impl Cover {
     pub fn new(grid: Grid, ticks: &[f64], lengths: &[f64]) -> Self {
         let mut parts = Vec::with_capacity(ticks.len() + grid.columns);
         for (tick, (&end, length)) in ticks.iter().zip(lengths).enumerate() {
-            parts.extend(grid.touched(end - length, end).map(|(column, seconds)| Part {
+            parts.extend(grid.touched(end - length, end).map(|(column, seconds)| Overlap {
                 tick: tick as u32,
                 column: column as u32,
                 // Greater than zero, so that there is a mean wherever there is a value.

@@ -11,7 +11,7 @@ use stokehold_page::words::{clipped, digits, duration, moment, name, share};
 use stokehold_profile::{Recording, dimension};
 
 use super::figures::{self, Job, Spread, Step};
-use super::pictures::{self, Part};
+use super::pictures::{self, ChartSeries};
 use super::{Contents, data, judged, shown, tables};
 use crate::advice::{Advice, amount, misfit, order};
 use crate::curves::{Curve, Subject};
@@ -402,7 +402,7 @@ fn tiles(recording: &Recording, findings: &[Finding]) -> String {
     ] {
         let counts = figures::histogram(series(of));
         if counts.iter().sum::<u64>() > 0 {
-            let part = Part {
+            let part = ChartSeries {
                 class,
                 name: "",
                 of: &counts,
@@ -419,7 +419,7 @@ fn tiles(recording: &Recording, findings: &[Finding]) -> String {
             continue;
         };
         let (sentence, limit) = step_sentence(&steps, deviations);
-        let part = Part {
+        let part = ChartSeries {
             class: "b",
             name: "",
             of: steps.as_slice(),

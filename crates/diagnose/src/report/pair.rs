@@ -11,7 +11,7 @@ use stokehold_profile::{Recording, dimension};
 use super::figures::{self, Job, Spread};
 use super::judged::{ordered, summary};
 use super::page::{deviations, facts, gpu_boxes, gpu_figure, heat_box, notes, step_sentence};
-use super::pictures::{self, Part};
+use super::pictures::{self, ChartSeries};
 use super::tables::{self, METRICS};
 use super::{Contents, Heading, data, run_folder};
 use crate::rules::Finding;
@@ -227,7 +227,7 @@ fn tiles(pair: [&Contents<'_>; 2]) -> String {
         let counts = recordings
             .map(|recording| figures::histogram(recording.nodes.iter().flat_map(|node| node.of(of))));
         if counts.iter().flatten().sum::<u64>() > 0 {
-            let parts = [0, 1].map(|number| Part {
+            let parts = [0, 1].map(|number| ChartSeries {
                 class: CLASSES[number],
                 name: ["A: ", "B: "][number],
                 of: &counts[number],
@@ -251,7 +251,7 @@ fn tiles(pair: [&Contents<'_>; 2]) -> String {
         let of_each = steps
             .each_ref()
             .map(|(steps, deviations)| step_sentence(steps, *deviations));
-        let parts = [0, 1].map(|number| Part {
+        let parts = [0, 1].map(|number| ChartSeries {
             class: CLASSES[number],
             name: ["A: ", "B: "][number],
             of: steps[number].0.as_slice(),

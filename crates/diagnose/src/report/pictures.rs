@@ -24,7 +24,7 @@ const BOXES: usize = 64;
 const LABEL: usize = 18;
 
 /// A run's part of a chart: its colour's class, its name, and its data.
-pub struct Part<'a, T: ?Sized> {
+pub struct ChartSeries<'a, T: ?Sized> {
     /// `a` or `b`.
     pub class: &'static str,
     /// The name in the tooltip.
@@ -34,7 +34,7 @@ pub struct Part<'a, T: ?Sized> {
 }
 
 /// Shares of the samples in each class of five points; two runs are drawn side by side.
-pub fn histogram(parts: &[Part<'_, [u64; 20]>], what: &str) -> String {
+pub fn histogram(parts: &[ChartSeries<'_, [u64; 20]>], what: &str) -> String {
     let shares: Vec<[f64; 20]> = parts
         .iter()
         .map(|part| {
@@ -126,7 +126,7 @@ pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
 
 /// Durations of consecutive steps: the mean of neighbours as a line, their range as a band, outliers as dots.
 /// The scale is logarithmic if the longest step is much longer than the typical one.
-pub fn steps(parts: &[Part<'_, [Step]>], outliers: &[f64]) -> String {
+pub fn steps(parts: &[ChartSeries<'_, [Step]>], outliers: &[f64]) -> String {
     let durations = || parts.iter().flat_map(|part| part.of).map(|step| step.duration);
     let longest = durations().fold(0.0, f64::max).max(1e-6);
     let spread = Spread::of(durations().map(|seconds| seconds as f32));
@@ -312,7 +312,7 @@ mod tests {
             vec![step(1e-9), step(1e9)],
             vec![step(0.1); 1000],
         ] {
-            let part = Part {
+            let part = ChartSeries {
                 class: "b",
                 name: "",
                 of: steps_.as_slice(),
@@ -320,7 +320,7 @@ mod tests {
             let text = steps(&[part], &[0.5]);
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         }
-        let none = Part {
+        let none = ChartSeries {
             class: "b",
             name: "",
             of: &[0; 20],
@@ -333,7 +333,7 @@ mod tests {
     fn outliers_are_dots() {
         let mut all = vec![step(0.1); 5000];
         all[77].duration = 0.9;
-        let part = Part {
+        let part = ChartSeries {
             class: "b",
             name: "",
             of: all.as_slice(),

@@ -83,7 +83,7 @@ pub(super) const CPU: Rule = Rule {
         },
         PATIENCE,
     ],
-    judge: |case| judge(case, &Kind::CPU),
+    judge: |case| judge(case, &BottleneckRule::CPU),
 };
 
 pub(super) const IO: Rule = Rule {
@@ -105,11 +105,11 @@ pub(super) const IO: Rule = Rule {
         },
         PATIENCE,
     ],
-    judge: |case| judge(case, &Kind::IO),
+    judge: |case| judge(case, &BottleneckRule::IO),
 };
 
 /// The differences between the two rules.
-struct Kind {
+struct BottleneckRule {
     dimension: &'static str,
     core_threshold: &'static str,
     /// `.. a core was more than 90 % {busy}`.
@@ -117,7 +117,7 @@ struct Kind {
     recommendation: &'static str,
 }
 
-impl Kind {
+impl BottleneckRule {
     const CPU: Self = Self {
         dimension: dimension::CPU,
         core_threshold: "cpu_threshold",
@@ -179,15 +179,15 @@ impl Judged<'_> {
     }
 }
 
-fn judge(case: &Case, kind: &Kind) -> Finding {
+fn judge(case: &Case, rule: &BottleneckRule) -> Finding {
     let judged: Vec<Judged> = case
         .nodes()
         .iter()
-        .filter(|node| node.of(kind.dimension).next().is_some() && !node.ticks.is_empty())
-        .map(|node| judge_node(case, kind, node))
+        .filter(|node| node.of(rule.dimension).next().is_some() && !node.ticks.is_empty())
+        .map(|node| judge_node(case, rule, node))
         .collect();
     if judged.is_empty() {
-        return case.missing(&format!("no {} of cores was recorded", kind.dimension));
+        return case.missing(&format!("no {} of cores was recorded", rule.dimension));
     }
     let mut finding = case.finding();
     finding.triggered = judged.iter().any(|one| one.fires);
@@ -196,23 +196,23 @@ fn judge(case: &Case, kind: &Kind) -> Finding {
     finding.violations = judged.iter().map(|one| one.bottlenecks as u64).sum();
     finding.datapoints = judged.iter().map(|one| one.snapshots.len() as u64).sum();
     finding.details = details(&judged);
-    finding.evidence = judged.iter().flat_map(|one| evidence(case, kind, one)).collect();
-    finding.summary = summary(case, kind, &judged, &finding.evidence);
+    finding.evidence = judged.iter().flat_map(|one| evidence(case, rule, one)).collect();
+    finding.summary = summary(case, rule, &judged, &finding.evidence);
     if finding.triggered {
-        finding.recommendation = kind.recommendation.to_owned();
+        finding.recommendation = rule.recommendation.to_owned();
     }
     finding
 }
 
-fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
+fn judge_node<'a>(case: &Case, rule: &BottleneckRule, node: &'a Node) -> Judged<'a> {
     let snapshots = Snapshots::of(node);
-    let core_threshold = case.number(kind.core_threshold) as f32;
+    let core_threshold = case.number(rule.core_threshold) as f32;
     let gpu_threshold = case.number("gpu_threshold") as f32;
     let mut full = vec![0u16; snapshots.len()];
-    for core in node.of(kind.dimension) {
+    for core in node.of(rule.dimension) {
         snapshots.each(core, |at, value| full[at] += u16::from(value > core_threshold));
     }
-    let whose = Whose::of(kind, node, &snapshots);
+    let whose = Whose::of(rule, node, &snapshots);
     if let Some(whose) = &whose {
         for (at, full) in full.iter_mut().enumerate() {
             *full = whose.full_by_the_run(at, *full, core_threshold);
@@ -230,7 +230,7 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
         }
         Judge::Trainer
     } else {
-        if kind.dimension == dimension::CPU {
+        if rule.dimension == dimension::CPU {
             hangs_on_one_core(
                 node,
                 &snapshots,
@@ -244,7 +244,7 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
         }
         Judge::Cores
     };
-    if kind.dimension == dimension::IO_WAIT && by != Judge::Gpu {
+    if rule.dimension == dimension::IO_WAIT && by != Judge::Gpu {
         for stalled in io_pressure(node) {
             snapshots.each(stalled, |at, value| {
                 full[at] = full[at].max(u16::from(value > core_threshold));
@@ -285,8 +285,8 @@ struct Whose {
 }
 
 impl Whose {
-    fn of(kind: &Kind, node: &Node, snapshots: &Snapshots) -> Option<Self> {
-        let used = node.core_use().filter(|_| kind.dimension == dimension::CPU)?;
+    fn of(rule: &BottleneckRule, node: &Node, snapshots: &Snapshots) -> Option<Self> {
+        let used = node.core_use().filter(|_| rule.dimension == dimension::CPU)?;
         let processes = node.of(dimension::PROCESS_CPU);
         Some(Self {
             run: snapshots.column(used.run),
@@ -379,15 +379,15 @@ fn details(judged: &[Judged]) -> Value {
     json!({"bottlenecks": listed, "low_gpu_utilization": low, "judged_by": by, "every": every})
 }
 
-fn evidence(case: &Case, kind: &Kind, judged: &Judged) -> Vec<Evidence> {
-    let threshold = case.number(kind.core_threshold) as f32;
+fn evidence(case: &Case, rule: &BottleneckRule, judged: &Judged) -> Vec<Evidence> {
+    let threshold = case.number(rule.core_threshold) as f32;
     let Judged { node, snapshots, .. } = judged;
     let name = |run: &std::ops::Range<usize>| {
         let held = run.clone().filter(|at| judged.is_bottleneck(*at)).count();
-        let mut names = which(snapshots, run, held, node.of(kind.dimension), |value| {
+        let mut names = which(snapshots, run, held, node.of(rule.dimension), |value| {
             value > threshold
         });
-        if names.is_empty() && kind.dimension == dimension::IO_WAIT {
+        if names.is_empty() && rule.dimension == dimension::IO_WAIT {
             names.push("storage");
         } else if names.is_empty() {
             let processes = node.of(dimension::PROCESS_CPU);
@@ -401,20 +401,20 @@ fn evidence(case: &Case, kind: &Kind, judged: &Judged) -> Vec<Evidence> {
         .collect()
 }
 
-fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -> String {
+fn summary(case: &Case, rule: &BottleneckRule, judged: &[Judged], evidence: &[Evidence]) -> String {
     let gpu_threshold = case.number("gpu_threshold");
     let mut sentences = Vec::new();
     for one in judged {
         let name = &one.node.name;
         let pressure = one.by != Judge::Gpu && io_pressure(one.node).next().is_some();
-        let who = match kind.dimension {
+        let who = match rule.dimension {
             dimension::IO_WAIT if pressure => "some core or task",
             _ => "some core",
         };
         let core = format!(
             "{who} was more than {} % {}{}",
-            case.number(kind.core_threshold),
-            kind.busy,
+            case.number(rule.core_threshold),
+            rule.busy,
             if one.of_the_run { " by this run" } else { "" },
         );
         let condition = match one.by {
@@ -423,11 +423,11 @@ fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -
                 "{core} while the trainer computed less than {gpu_threshold} % of its time (no GPU was recorded, so \
                  its waiting stands for an idle GPU)"
             ),
-            Judge::Cores if kind.dimension == dimension::CPU => format!(
+            Judge::Cores if rule.dimension == dimension::CPU => format!(
                 "one core{} or one process was more than {} % busy while {} (neither GPU nor steps were recorded, so \
                  cores alone are judged)",
                 if one.of_the_run { " by this run" } else { "" },
-                case.number(kind.core_threshold),
+                case.number(rule.core_threshold),
                 if one.of_the_run {
                     "it left the other cores room"
                 } else {
@@ -446,7 +446,7 @@ fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -
         };
         let mut sentence =
             format!("On {name}, {condition} in {count} of {all} samples ({share:.1} %){times}.");
-        if kind.dimension == dimension::CPU && !one.of_the_run {
+        if rule.dimension == dimension::CPU && !one.of_the_run {
             sentence += WHOLE_MACHINE;
         }
         if all as u64 <= case.count("patience") {

@@ -49,7 +49,7 @@ pub(super) const RULE: Rule = Rule {
 
 /// The state for one GPU.
 #[derive(Default)]
-struct Seen {
+struct GpuMemoryState {
     samples: u64,
     /// The times of the two windows of each violation.
     rises: Vec<(f64, f64)>,
@@ -114,11 +114,11 @@ fn judge(case: &Case) -> Finding {
     finding
 }
 
-fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> Seen {
+fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> GpuMemoryState {
     // A window longer than the recording is never full.
     let window = (case.count("window") as usize).min(gpu.values.len().max(1));
     let (patience, increase) = (case.count("patience"), case.number("increase"));
-    let mut seen = Seen::default();
+    let mut seen = GpuMemoryState::default();
     // The two windows, the older one first, with the time of each sample, and the sum of each.
     let mut latest: VecDeque<(f64, f32)> = VecDeque::with_capacity(2 * window + 1);
     let (mut before, mut now) = (0f64, 0f64);

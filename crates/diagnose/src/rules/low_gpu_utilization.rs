@@ -60,7 +60,7 @@ impl Fault {
 }
 
 /// The state for one GPU.
-struct Seen {
+struct GpuUtilizationState {
     /// Violations: the fault, the window's time, its 95th and 5th percentile.
     faults: Vec<(Fault, (f64, f64), f64, f64)>,
     samples: u64,
@@ -142,7 +142,7 @@ fn sentence(node: &Node, fault: Fault, low: &[(Fault, &str, f64, f64, f64)]) -> 
     ))
 }
 
-fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> Seen {
+fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> GpuUtilizationState {
     let (threshold_p95, threshold_p5) = (case.number("threshold_p95"), case.number("threshold_p5"));
     let mut faults = Vec::new();
     scans.windows(
@@ -164,7 +164,7 @@ fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> Seen {
             ));
         },
     );
-    Seen {
+    GpuUtilizationState {
         faults,
         samples: scans.numbers(&gpu.values),
     }

@@ -98,7 +98,7 @@ fn judge(case: &Case) -> Finding {
     finding
 }
 
-struct Found {
+struct NodeContention {
     computing: usize,
     contended: usize,
     /// How much longer steps take next to workers, percent.
@@ -106,7 +106,7 @@ struct Found {
     evidence: Vec<Evidence>,
 }
 
-fn judge_node(case: &Case, node: &Node) -> Option<Found> {
+fn judge_node(case: &Case, node: &Node) -> Option<NodeContention> {
     let has = |what: &str| node.of(what).next().is_some();
     if has(dimension::GPU) || !has(dimension::CPU) || node.spans_of(span::WORKER).next().is_none() {
         return None;
@@ -132,7 +132,7 @@ fn judge_node(case: &Case, node: &Node) -> Option<Found> {
     let evidence = evidence
         .iter()
         .map(|run| of_run(node, &snapshots, run, "all cores".to_owned()));
-    Some(Found {
+    Some(NodeContention {
         computing,
         contended: held,
         slowdown: slowdown(node),
