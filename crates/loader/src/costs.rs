@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wait_makes_none() {
+    fn short_or_rare_waits_add_no_worker() {
         assert_eq!(Costs::default().workers(3, f64::INFINITY), 3);
         assert_eq!(
             costs(2000, &[20_000; 3]).workers(2, f64::INFINITY),

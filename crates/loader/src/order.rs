@@ -70,15 +70,15 @@ pub(crate) struct Given {
     /// `None` once the giver has ended the epoch.
     coming: Option<Receiver<Vec<usize>>>,
     /// The batches from number `first` on that have come.
-    batches: VecDeque<Vec<Place>>,
+    batches: VecDeque<Vec<SampleOccurrence>>,
     first: u64,
     /// How often each sample has come.
     times: HashMap<usize, u32>,
 }
 
-/// A place of a batch.
+/// What a place of a batch has: a sample of the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SampleOccurrence {
     pub sample: usize,
     /// How often the epoch had the sample before.
     pub again: u32,
@@ -212,7 +212,7 @@ impl Order {
     }
 
     /// The places of a batch or part, `batch` below [`Order::yields`].
-    pub(crate) fn places(&self, batch: u64) -> Vec<Place> {
+    pub(crate) fn places(&self, batch: u64) -> Vec<SampleOccurrence> {
         match self {
             Self::Chosen(chosen) => chosen.places(batch),
             Self::Given(given) => given.batches[(batch - given.first) as usize].clone(),
@@ -225,7 +225,7 @@ impl Given {
         let place = |sample| {
             let times = self.times.entry(sample).or_insert(0);
             *times += 1;
-            Place {
+            SampleOccurrence {
                 sample,
                 again: *times - 1,
             }
@@ -235,7 +235,7 @@ impl Given {
 }
 
 impl Chosen {
-    fn places(&self, batch: u64) -> Vec<Place> {
+    fn places(&self, batch: u64) -> Vec<SampleOccurrence> {
         let Layout {
             samples,
             batch_size,
@@ -254,8 +254,8 @@ impl Chosen {
             .collect()
     }
 
-    fn place(&self, place: usize) -> Place {
-        Place {
+    fn place(&self, place: usize) -> SampleOccurrence {
+        SampleOccurrence {
             sample: self.samples.as_ref().map_or(place, |samples| samples[place]),
             again: self.again.get(place).copied().unwrap_or(0),
         }

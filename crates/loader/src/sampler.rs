@@ -89,7 +89,7 @@ fn again(replacement: bool) -> &'static str {
 /// A sampler of one source.
 #[derive(Debug)]
 pub(crate) struct Chooser {
-    way: Way,
+    method: SamplingMethod,
     shuffle: bool,
     /// Samples of the source.
     samples: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Chooser {
 }
 
 #[derive(Debug)]
-enum Way {
+enum SamplingMethod {
     Every,
     Subset(Arc<[usize]>),
     Repeated(usize),
@@ -120,22 +120,22 @@ impl Chooser {
     pub(crate) fn new(options: &LoaderOptions, source: &dyn Source) -> Result<Self, LoaderError> {
         let samples = source.len();
         let refused = |reason: String| Err(LoaderError::Options { reason });
-        let (way, usual, most) = match &options.sampler {
-            Sampler::Every => (Way::Every, samples, samples),
+        let (method, usual, most) = match &options.sampler {
+            Sampler::Every => (SamplingMethod::Every, samples, samples),
             Sampler::Subset(list) => {
                 if let Some(beyond) = list.iter().find(|&&sample| sample >= samples) {
                     return refused(format!(
                         "subset: sample {beyond}: must be below {samples}, the number of samples"
                     ));
                 }
-                (Way::Subset(Arc::clone(list)), list.len(), list.len())
+                (SamplingMethod::Subset(Arc::clone(list)), list.len(), list.len())
             }
             Sampler::Repeated(times) if times.get() > MOST_REPEATS => {
                 return refused(format!("repeats {times}: must be 1 to {MOST_REPEATS}"));
             }
             Sampler::Repeated(times) => {
                 let most = samples.saturating_mul(times.get());
-                (Way::Repeated(times.get()), samples, most)
+                (SamplingMethod::Repeated(times.get()), samples, most)
             }
             Sampler::Weighted { weights, replacement } => {
                 if weights.len() != samples {
@@ -148,7 +148,7 @@ impl Chooser {
             }
             Sampler::ClassBalanced { replacement } => weighted(balanced(source), *replacement)?,
         };
-        if !options.shuffle && matches!(way, Way::Sums(_) | Way::Weights(_)) {
+        if !options.shuffle && matches!(method, SamplingMethod::Sums(_) | SamplingMethod::Weights(_)) {
             return refused(format!(
                 "a sampler that is {} draws its order: shuffle must be on",
                 options.sampler
@@ -169,7 +169,7 @@ impl Chooser {
             None => options.sampler.to_string(),
         };
         Ok(Self {
-            way,
+            method,
             shuffle: options.shuffle,
             samples,
             length,
@@ -189,18 +189,18 @@ impl Chooser {
 
     /// Whether an epoch can have the sample.
     pub(crate) fn can_choose(&self) -> Box<dyn Fn(usize) -> bool + '_> {
-        match &self.way {
-            Way::Every | Way::Repeated(_) => Box::new(|_| true),
-            Way::Subset(list) => {
+        match &self.method {
+            SamplingMethod::Every | SamplingMethod::Repeated(_) => Box::new(|_| true),
+            SamplingMethod::Subset(list) => {
                 let mut chosen = vec![false; self.samples];
                 list.iter().for_each(|&sample| chosen[sample] = true);
                 Box::new(move |sample| chosen[sample])
             }
-            Way::Sums(sums) => Box::new(|sample| {
+            SamplingMethod::Sums(sums) => Box::new(|sample| {
                 let before = sample.checked_sub(1).map_or(0.0, |before| sums[before]);
                 sums[sample] > before
             }),
-            Way::Weights(weights) => Box::new(|sample| weights[sample] > 0.0),
+            SamplingMethod::Weights(weights) => Box::new(|sample| weights[sample] > 0.0),
         }
     }
 
@@ -213,19 +213,19 @@ impl Chooser {
             }
             list
         };
-        let mut chosen = match &self.way {
-            Way::Every if !self.shuffle => return None,
-            Way::Every => shuffled((0..self.samples).collect()),
-            Way::Subset(list) => shuffled(list.to_vec()),
-            Way::Repeated(times) => {
+        let mut chosen = match &self.method {
+            SamplingMethod::Every if !self.shuffle => return None,
+            SamplingMethod::Every => shuffled((0..self.samples).collect()),
+            SamplingMethod::Subset(list) => shuffled(list.to_vec()),
+            SamplingMethod::Repeated(times) => {
                 let different = self.length.div_ceil(*times);
                 let samples = shuffled((0..self.samples).collect()).into_iter().take(different);
                 samples
                     .flat_map(|sample| std::iter::repeat_n(sample, *times))
                     .collect()
             }
-            Way::Sums(sums) => (0..self.length).map(|_| drawn(&mut random, sums)).collect(),
-            Way::Weights(weights) => drawn_once(&mut random, weights),
+            SamplingMethod::Sums(sums) => (0..self.length).map(|_| drawn(&mut random, sums)).collect(),
+            SamplingMethod::Weights(weights) => drawn_once(&mut random, weights),
         };
         chosen.truncate(self.length);
         Some(chosen)
@@ -233,7 +233,7 @@ impl Chooser {
 }
 
 /// How to draw with these weights, the usual number of draws, and the most.
-fn weighted(weights: Arc<[f64]>, replacement: bool) -> Result<(Way, usize, usize), LoaderError> {
+fn weighted(weights: Arc<[f64]>, replacement: bool) -> Result<(SamplingMethod, usize, usize), LoaderError> {
     let refused = |reason: String| Err(LoaderError::Options { reason });
     let bad = weights
         .iter()
@@ -258,8 +258,8 @@ fn weighted(weights: Arc<[f64]>, replacement: bool) -> Result<(Way, usize, usize
         return refused("all weights are 0: at least one must be above 0".to_owned());
     }
     Ok(match replacement {
-        true => (Way::Sums(sums), weights.len(), MOST),
-        false => (Way::Weights(weights), above_zero, above_zero),
+        true => (SamplingMethod::Sums(sums), weights.len(), MOST),
+        false => (SamplingMethod::Weights(weights), above_zero, above_zero),
     })
 }
 
@@ -492,7 +492,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_source_is_named() {
+    fn rejects_samplers_that_do_not_fit_the_source() {
         let refused = |sampler, epoch_samples| chooser(&[0, 0, 1], sampler, epoch_samples).unwrap_err();
         for (sampler, epoch_samples, told) in [
             (

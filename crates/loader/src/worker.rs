@@ -15,7 +15,7 @@ use stokehold_storage::{SampleBytes, StorageError};
 use crate::delay;
 use crate::error::panic_message;
 use crate::images::Pool;
-use crate::order::Place;
+use crate::order::SampleOccurrence;
 use crate::shared::{Shared, Tools};
 use crate::slots::{Slot, Slots};
 use crate::{BadImage, BadImagePolicy, Batch, BatchNumbers, ImageBuffer, LoaderError, Pixels, Span, Stage};
@@ -25,7 +25,7 @@ pub(crate) struct Flight {
     /// Its number in the epoch.
     batch: u64,
     /// The sample of each place.
-    places: Vec<Place>,
+    places: Vec<SampleOccurrence>,
     /// The samples of the next batch.
     next: Vec<usize>,
     slots: Slots<Outcome>,
@@ -71,7 +71,7 @@ pub(crate) struct Done {
 
 impl Flight {
     /// A new batch of `places`, of `size` numbers each; `next` has the next batch's samples.
-    pub(crate) fn new(batch: u64, places: Vec<Place>, next: Vec<usize>, size: usize) -> Self {
+    pub(crate) fn new(batch: u64, places: Vec<SampleOccurrence>, next: Vec<usize>, size: usize) -> Self {
         Self {
             batch,
             slots: Slots::new(places.len(), size),
@@ -315,7 +315,7 @@ impl Worker {
                 self.expecting -= 1;
                 self.shared.source.expect(sample);
             }
-            let Place { sample, again } = flight.places[place];
+            let SampleOccurrence { sample, again } = flight.places[place];
             outcome.again = again;
             self.seed = seed_of(self.shared.options.seed, again);
             self.place(sample, image, outcome)

@@ -36,7 +36,7 @@ fn error_ends_the_epoch_with_the_name() {
 }
 
 #[test]
-fn skip_leaves_them_out_and_names_each_once() {
+fn skip_leaves_bad_images_out_and_names_each_once() {
     let loader = loader(images(&[1, 4, 5, 6, 7]), |o| {
         o.bad_images = BadImagePolicy::Skip;
         o.shuffle = false;
@@ -67,7 +67,7 @@ fn skip_leaves_them_out_and_names_each_once() {
 
 /// Behind the last batch that is not empty there is none that could report them.
 #[test]
-fn those_behind_the_last_batch_are_reported_too() {
+fn bad_images_after_the_last_batch_are_reported() {
     let samples = |bad: Vec<BadImage>| -> Vec<u64> { bad.iter().map(|bad| bad.sample).collect() };
     let loader = loader(images(&[2, 8, 9, 10, 11]), |o| o.shuffle = false);
     let mut batches = loader.epoch(0);
@@ -83,7 +83,7 @@ fn those_behind_the_last_batch_are_reported_too() {
 }
 
 #[test]
-fn those_before_an_error_are_reported_too() {
+fn bad_images_before_an_error_are_reported() {
     let loader = loader(images(&(0..12).collect::<Vec<_>>()), |_| {});
     let mut batches = loader.epoch(0);
     assert!(batches.next().unwrap().is_err());
@@ -136,7 +136,7 @@ fn a_class_without_a_good_image_has_no_substitute() {
 }
 
 #[test]
-fn one_more_than_the_limit_stops() {
+fn bad_images_beyond_the_limit_end_the_epoch() {
     for policy in [BadImagePolicy::Skip, BadImagePolicy::Substitute] {
         let run = |limit| {
             let loader = loader(images(&[1, 4, 6]), |o| {
@@ -179,7 +179,7 @@ fn a_resumed_rest_of_bad_images_is_just_the_end() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_said_beforehand() {
+fn rejects_empty_sources_and_epochs_without_a_batch() {
     let error = |images, change: fn(&mut _)| match try_loader(Arc::new(images), change) {
         Ok(_) => panic!("accepted"),
         Err(error) => error.to_string(),

@@ -106,7 +106,7 @@ fn prepared_samples_are_the_images_of_the_same_batches() {
 
 /// Bad images that only their consumer finds: the policy is that of the workers, and each is reported once.
 #[test]
-fn what_the_consumer_rejects_follows_the_policy() {
+fn images_rejected_by_the_consumer_follow_the_policy() {
     let rejecting = |policy: BadImagePolicy, limit: usize| {
         let loader = loader(Images::new(23), |options: &mut LoaderOptions| {
             options.device = Some(Arc::new(Whole));

@@ -319,7 +319,7 @@ impl Source for Gated {
 }
 
 #[test]
-fn who_looks_up_meanwhile_gets_the_same_batches() {
+fn polling_changes_no_batch() {
     let gated = Arc::new(Gated {
         images: Images::new(22),
         open: AtomicBool::new(false),
