@@ -1,7 +1,7 @@
 //! A job that is asked of SageMaker and followed to its end, and what Ctrl-C does meanwhile.
 //!
 //! ```text
-//! Asked::new ──► code is uploaded ──► CreateTrainingJob ──► created ──► followed to its end
+//! RequestedJob::new ──► code is uploaded ──► CreateTrainingJob ──► created ──► followed to its end
 //!     leaves: nothing is there yet    asks once whether it is there     stops it
 //!     └───────────────────────── what the first Ctrl-C does; the second one leaves ┘
 //! ```
@@ -37,13 +37,13 @@ pub fn client(region: Option<&str>, options: &Options) -> Result<Client, SageMak
 }
 
 /// A job that may be there.
-pub struct Asked {
+pub struct RequestedJob {
     client: Arc<Client>,
     name: String,
     state: AtomicU8,
 }
 
-impl Asked {
+impl RequestedJob {
     /// Begins to listen to Ctrl-C.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use stokehold_train::{ACCELERATORS, Accelerator, TrainerChoice};
 use crate::failure::Usage;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum TrainerName {
     Burn,
     Emulated,
 }
@@ -17,8 +17,8 @@ enum Kind {
 pub struct TrainerArgs {
     /// What trains: burn, or an emulated accelerator, which takes a batch, copies it, and is busy as long as the
     /// real one would be, without computing.
-    #[arg(long, value_enum, default_value_t = Kind::Burn)]
-    trainer: Kind,
+    #[arg(long, value_enum, default_value_t = TrainerName::Burn)]
+    trainer: TrainerName,
     #[command(flatten)]
     speed: SpeedArgs,
 }
@@ -30,13 +30,13 @@ impl TrainerArgs {
     /// The options do not go together, or there is no such accelerator.
     pub fn choice(&self, model: Arch, cores: usize) -> Result<TrainerChoice, Usage> {
         match (self.trainer, self.speed.is_given()) {
-            (Kind::Burn, false) => Ok(TrainerChoice::Burn),
-            (Kind::Burn, true) => Err(Usage(
+            (TrainerName::Burn, false) => Ok(TrainerChoice::Burn),
+            (TrainerName::Burn, true) => Err(Usage(
                 "--accelerator, --share and --images-per-second are for --trainer emulated; give that too"
                     .to_owned(),
             )),
-            (Kind::Emulated, true) => self.speed.emulated(None, model, cores),
-            (Kind::Emulated, false) => Err(Usage(
+            (TrainerName::Emulated, true) => self.speed.emulated(None, model, cores),
+            (TrainerName::Emulated, false) => Err(Usage(
                 "--trainer emulated: give its speed, by --accelerator NAME or --images-per-second N"
                     .to_owned(),
             )),

@@ -14,7 +14,7 @@ use stokehold_advise::script::Bench;
 use stokehold_advise::{Advised, trial};
 use stokehold_diagnose::advice::Prices;
 
-use super::profile::{Kept, record};
+use super::profile::{RecordingOptions, record};
 use crate::failure::Usage;
 use crate::interrupt;
 use crate::local::Local;
@@ -118,7 +118,9 @@ fn try_script(args: &Args, prices: Prices) -> Result<ExitCode, Box<dyn Error>> {
         out: args.out.as_deref().unwrap_or(aside.path()).to_owned(),
         is_kept: args.out.is_some(),
         steps: args.steps,
-        record: &mut |command, run, changes| record(command, run, Kept::default(), Some(changes), &signals),
+        record: &mut |command, run, changes| {
+            record(command, run, RecordingOptions::default(), Some(changes), &signals)
+        },
         say: &mut |text| note!("{text}"),
     };
     let Some((advised, trials)) = bench.tried(prices, args.epochs)? else {

@@ -11,7 +11,7 @@ use stokehold_base::shell;
 use stokehold_diagnose::advice::Advice;
 use stokehold_script::{Changes, Script, Unserved, starts_no_hook};
 
-use super::profile::{Kept, record};
+use super::profile::{RecordingOptions, record};
 use crate::failure::Usage;
 use crate::interrupt;
 use crate::supervise::Signals;
@@ -100,7 +100,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    let seen = record(command, folder.path(), Kept::default(), Some(&changes), &signals)?;
+    let seen = record(
+        command,
+        folder.path(),
+        RecordingOptions::default(),
+        Some(&changes),
+        &signals,
+    )?;
     if seen.interrupted {
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }

@@ -80,8 +80,8 @@ struct ContentOptions {
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
     quality: u8,
     /// What happens to EXIF, colour profiles and comments; the orientation stays in any case
-    #[arg(long, value_enum, default_value_t = Kept::Drop)]
-    metadata: Kept,
+    #[arg(long, value_enum, default_value_t = MetadataChoice::Drop)]
+    metadata: MetadataChoice,
 }
 
 /// The head of a pipeline, performed once.
@@ -104,7 +104,7 @@ struct BakeOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kept {
+enum MetadataChoice {
     Keep,
     Drop,
 }
@@ -205,8 +205,8 @@ impl Args {
     fn options(&self) -> Result<Options, Box<dyn Error>> {
         let content = &self.content;
         let metadata = match content.metadata {
-            Kept::Keep => Metadata::Keep,
-            Kept::Drop => Metadata::Drop,
+            MetadataChoice::Keep => Metadata::Keep,
+            MetadataChoice::Drop => Metadata::Drop,
         };
         let packs = !(content.raw || self.tar);
         if packs && !stokehold_jpeg::packed_is_fast() {

@@ -135,7 +135,13 @@ fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Er
     });
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    let done = record(command, &dir.run, args.kept(), changes.as_ref(), signals)?;
+    let done = record(
+        command,
+        &dir.run,
+        args.recording_options(),
+        changes.as_ref(),
+        signals,
+    )?;
     match &done.workload {
         Some(workload) => note!("stokehold: {}", summary(workload)),
         None => done.notes.iter().for_each(|note| note!("stokehold: {note}")),
@@ -154,7 +160,7 @@ fn summary(workload: &Workload) -> String {
 
 /// What a recording keeps.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept {
+pub struct RecordingOptions {
     pub interval: Duration,
     /// Bytes of samples.
     pub limit: u64,
@@ -173,7 +179,7 @@ const HOOK_STARTS: Duration = Duration::from_secs(15);
 pub fn record(
     mut command: Command,
     run: &Path,
-    kept: Kept,
+    options: RecordingOptions,
     changes: Option<&Changes>,
     signals: &Signals,
 ) -> Result<Recorded, Box<dyn Error>> {
@@ -181,7 +187,7 @@ pub fn record(
     let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
     supervise::adopt_orphans()?;
     let shown = words.iter().map(|word| word.to_string_lossy().into_owned());
-    let recorder = kept.open(run, Tree::Below(std::process::id()), shown.collect())?;
+    let recorder = options.open(run, Tree::Below(std::process::id()), shown.collect())?;
     let spans = Spans::take(recorder.folder());
     command.env(VARIABLE, spans.address());
     let watched = changes.map(|changes| Watched::begin(&words, &run.join(FOLDER), changes));
@@ -253,7 +259,7 @@ fn follow(child: &Child, signals: &Signals, watched: Option<&Watched>) -> (nix::
     })
 }
 
-impl Kept {
+impl RecordingOptions {
     /// Opens the recording.
     fn open(self, run: &Path, tree: Tree, command: Vec<String>) -> Result<Recorder, ProfileError> {
         let mut settings = Settings::new(tree, command);
@@ -264,7 +270,7 @@ impl Kept {
     }
 }
 
-impl Default for Kept {
+impl Default for RecordingOptions {
     fn default() -> Self {
         Self {
             interval: Settings::INTERVAL,
@@ -275,8 +281,8 @@ impl Default for Kept {
 }
 
 impl Args {
-    fn kept(&self) -> Kept {
-        Kept {
+    fn recording_options(&self) -> RecordingOptions {
+        RecordingOptions {
             interval: self.interval.unwrap_or(Settings::INTERVAL),
             limit: self.limit.saturating_mul(1 << 20),
             gzip: self.gzip,
@@ -303,7 +309,9 @@ fn record_process(pid: u32, args: &Args, signals: &Signals) -> Result<ExitCode, 
         .split(|&byte| byte == 0)
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned());
-    let recorder = args.kept().open(&dir.run, Tree::Of(pid), words.collect())?;
+    let recorder = args
+        .recording_options()
+        .open(&dir.run, Tree::Of(pid), words.collect())?;
     let sampler = recorder.start()?;
     note!("stokehold: recording process {pid} ({name}) until it ends; Ctrl-C ends the recording");
     while process(&proc).is_some_and(|(_, still)| still == began) {

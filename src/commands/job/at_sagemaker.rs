@@ -15,7 +15,7 @@ use stokehold_sagemaker::{
 };
 
 use super::{ended, print, show};
-use crate::asked::{self, Asked};
+use crate::asked::{self, RequestedJob};
 use crate::failure::Usage;
 use crate::{interrupt, terminal};
 
@@ -55,7 +55,7 @@ const NEWEST: usize = 100;
 
 /// What becomes of a job that is handed to SageMaker.
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct SubmitOptions {
     /// The request is printed, and nothing is sent.
     pub dry_run: bool,
     /// The name is printed, and nothing is waited for.
@@ -65,13 +65,13 @@ pub struct Way {
 }
 
 /// Hands a job to SageMaker, and follows it.
-pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(job: &Job, submit: SubmitOptions) -> Result<ExitCode, Box<dyn Error>> {
     let section = Plan::section(job)?;
     let options = Options::default();
     let client = asked::client(section.region.as_deref(), &options)?;
     let name = job.name_or_made();
     let plan = Plan::new(job, &name, client.region())?;
-    if way.dry_run {
+    if submit.dry_run {
         say_notes(&plan)?;
         writeln!(
             terminal::err(),
@@ -90,7 +90,7 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     }
     say_notes(&plan)?;
     let client = Arc::new(client);
-    let asked = Asked::new(&client, &name)?;
+    let asked = RequestedJob::new(&client, &name)?;
     writeln!(
         terminal::err(),
         "job {name}: its code goes to {}, and the job to {}",
@@ -99,7 +99,7 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
     )?;
     plan.upload(&client, &options)?;
     let arn = asked.create(&plan.request)?;
-    if way.detach {
+    if submit.detach {
         writeln!(io::stdout(), "{name}")?;
         writeln!(terminal::err(), "{}", followed(&name, client.region()))?;
         return Ok(ExitCode::SUCCESS);
@@ -112,10 +112,10 @@ pub fn run(job: &Job, way: Way) -> Result<ExitCode, Box<dyn Error>> {
         &AtomicBool::new(false),
         &mut |news| match news {
             News::State(job) => say_state(job),
-            News::Line(line) => print_line(line, if way.json { "err" } else { "out" }),
+            News::Line(line) => print_line(line, if submit.json { "err" } else { "out" }),
         },
     )?;
-    match way.json {
+    match submit.json {
         true => terminal::json(&job.without_secrets())?,
         false => writeln!(terminal::err(), "{}", end(&job))?,
     }

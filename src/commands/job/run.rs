@@ -15,7 +15,7 @@ use stokehold_jobs::{
 };
 use stokehold_sagemaker::section;
 
-use super::at_sagemaker::{self, Way};
+use super::at_sagemaker::{self, SubmitOptions};
 use super::{at_slurm, code, print, show};
 use crate::failure::Usage;
 use crate::interrupt;
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(value_name = "JOB.toml")]
     file: Option<Local>,
     /// Continue a job that failed or was stopped; its data and checkpoints are kept
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "Asked"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "JobOptions"])]
     resume: Option<String>,
     /// Run it in the background, where it survives the terminal, and print its name
     #[arg(long)]
@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, requires = "on", conflicts_with_all = ["detach", "json"])]
     dry_run: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: JobOptions,
 }
 
 /// Where a job runs, if not here.
@@ -66,7 +66,7 @@ enum On {
 #[derive(Debug, ClapArgs)]
 #[group(multiple = true)]
 #[command(next_help_heading = "The job")]
-struct Asked {
+struct JobOptions {
     /// What runs: a .py or .sh file, a program, or module:package.train
     #[arg(long, value_name = "FILE", value_parser = EntryPoint::parse)]
     entry_point: Option<EntryPoint>,
@@ -145,7 +145,7 @@ pub struct RunnerArgs {
     slurm: bool,
 }
 
-impl Asked {
+impl JobOptions {
     /// The job described by a file, by these options, or by both.
     fn job(self, file: Option<Local>) -> Result<Job, Box<dyn Error>> {
         let mut job = match (&file, &self.entry_point) {
@@ -208,12 +208,12 @@ pub fn run(
         }
         Some(On::Sagemaker) if !args.sbatch.is_empty() => return usage("--sbatch is for --on slurm"),
         Some(On::Sagemaker) => {
-            let way = Way {
+            let submit = SubmitOptions {
                 dry_run: args.dry_run,
                 detach: args.detach,
                 json: args.json,
             };
-            return at_sagemaker::run(&args.asked.job(args.file)?, way);
+            return at_sagemaker::run(&args.asked.job(args.file)?, submit);
         }
         Some(On::Slurm) if args.dry_run => return usage("--dry-run is for --on sagemaker"),
         _ => {}

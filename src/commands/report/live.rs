@@ -55,7 +55,7 @@ pub fn run(client: &Client, args: &Args, parameters: &Parameters) -> Result<Exit
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         }
         match found {
-            Found::Nothing if has_ended || !args.follow => {
+            FetchOutcome::Nothing if has_ended || !args.follow => {
                 return Err(Usage(format!(
                     "{place}: nothing is recorded there{}",
                     if has_ended {
@@ -66,7 +66,7 @@ pub fn run(client: &Client, args: &Args, parameters: &Parameters) -> Result<Exit
                 ))
                 .into());
             }
-            Found::Nothing if !has_said => {
+            FetchOutcome::Nothing if !has_said => {
                 writeln!(
                     terminal::err(),
                     "job {name} is {}; nothing is recorded yet",
@@ -74,9 +74,9 @@ pub fn run(client: &Client, args: &Args, parameters: &Parameters) -> Result<Exit
                 )?;
                 has_said = true;
             }
-            Found::Nothing => {}
-            Found::New(0) if last.is_some() => {}
-            Found::New(new) => {
+            FetchOutcome::Nothing => {}
+            FetchOutcome::New(0) if last.is_some() => {}
+            FetchOutcome::New(new) => {
                 let folder = last
                     .as_ref()
                     .and_then(|(_, page)| page.parent())
@@ -118,26 +118,26 @@ fn described(client: &Client, name: &str) -> Result<(TrainingJob, String), Box<d
 }
 
 /// What was found in the bucket.
-enum Found {
+enum FetchOutcome {
     Nothing,
     /// This many objects were fetched; others may have been here.
     New(u64),
 }
 
 impl Fetched {
-    fn update(&self, stop: &AtomicBool) -> Result<Found, Box<dyn Error>> {
+    fn update(&self, stop: &AtomicBool) -> Result<FetchOutcome, Box<dyn Error>> {
         let mut objects = self.bucket.list()?.objects;
         objects.retain(|object| elsewhere::is_of_recording(&object.key));
         // The facts about a recording alone are none.
         if objects.iter().all(|object| object.key.ends_with(About::FILE)) {
-            return Ok(Found::Nothing);
+            return Ok(FetchOutcome::Nothing);
         }
         match elsewhere::copy(&self.bucket, &objects, self.dir.path(), elsewhere::FETCHING, stop) {
-            Ok(copied) => Ok(Found::New(copied.fetched)),
+            Ok(copied) => Ok(FetchOutcome::New(copied.fetched)),
             // The caller looks at it.
-            Err(_) if stop.load(Ordering::SeqCst) => Ok(Found::New(0)),
+            Err(_) if stop.load(Ordering::SeqCst) => Ok(FetchOutcome::New(0)),
             // Written again since it was listed: the next round has it.
-            Err(error) if error.cause == Cause::Changed => Ok(Found::New(0)),
+            Err(error) if error.cause == Cause::Changed => Ok(FetchOutcome::New(0)),
             Err(error) => Err(error.into()),
         }
     }

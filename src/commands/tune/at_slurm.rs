@@ -51,7 +51,7 @@ pub fn run(folder: &Path, options: &[String]) -> Result<ExitCode, Box<dyn Error>
 
 fn follow(folder: &Path, submitted: &Submitted) -> Result<ExitCode, Box<dyn Error>> {
     let stop = interrupt::flag_for("stopping; press Ctrl-C again to leave the workers alone")?;
-    let (mut watch, mut seen) = (watch::Watch::new(), Seen::default());
+    let (mut watch, mut seen) = (watch::Watch::new(), ShownTrials::default());
     let mut cancelled = false;
     let mut turn = 0;
     loop {
@@ -90,12 +90,12 @@ fn follow(folder: &Path, submitted: &Submitted) -> Result<ExitCode, Box<dyn Erro
 
 /// What was shown of a study.
 #[derive(Default)]
-struct Seen {
+struct ShownTrials {
     /// Of each trial who ran it last, its reports, and whether it has ended.
     trials: BTreeMap<usize, (String, usize, bool)>,
 }
 
-impl Seen {
+impl ShownTrials {
     /// Shows what has happened since the last call.
     fn show(&mut self, history: &History, watch: &mut watch::Watch) {
         for trial in &history.trials {
