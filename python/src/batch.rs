@@ -51,7 +51,7 @@ impl OnDevice {
 }
 
 /// Images, labels or masks, sample numbers, and the new bad images.
-pub(crate) type Parts = (Memory, Memory, Memory, Vec<Bad>);
+pub(crate) type BatchTuple = (Memory, Memory, Memory, Vec<Bad>);
 
 /// A bad image: name and reason.
 pub(crate) type Bad = (String, String);
@@ -61,7 +61,7 @@ pub(crate) fn bad(found: Vec<BadImage>) -> Vec<Bad> {
 }
 
 /// A batch for Python.
-pub(crate) fn parts(batch: Batch) -> Result<Parts, LoaderError> {
+pub(crate) fn parts(batch: Batch) -> Result<BatchTuple, LoaderError> {
     let images = match batch.pixels {
         Pixels::Host(images) => Memory::of_images(images, batch.shape),
         #[cfg(feature = "gpu")]

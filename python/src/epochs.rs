@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stokehold_loader::{BadImage, BatchStream, Loader, LoaderError, State};
 
-use crate::batch::{Parts, parts};
+use crate::batch::{BatchTuple, parts};
 
 /// The epochs of a loader, one at a time.
 pub(crate) struct Epochs {
@@ -87,7 +87,7 @@ impl Epochs {
         &mut self,
         iteration: u64,
         patience: Duration,
-    ) -> Result<Option<Result<Parts, LoaderError>>, Stopped> {
+    ) -> Result<Option<Result<BatchTuple, LoaderError>>, Stopped> {
         if self.closed {
             return Err(Stopped::Closed);
         }

@@ -16,7 +16,7 @@ use stokehold_loader::{
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 use stokehold_remote::{DataPart, Servers};
 
-use crate::batch::{Bad, OnDevice, Parts, bad, parts};
+use crate::batch::{Bad, BatchTuple, OnDevice, bad, parts};
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
 use crate::pipeline::Pipeline;
@@ -405,7 +405,7 @@ pub(crate) struct Iteration {
 #[pymethods]
 impl Iteration {
     /// The next batch; `None` at the end.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Parts>> {
+    fn next(&self, py: Python<'_>) -> PyResult<Option<BatchTuple>> {
         let batch = loop {
             match self
                 .core
@@ -463,7 +463,7 @@ enum Running {
     /// Batches may have been given.
     Not(Receiver<Vec<usize>>),
     /// With a batch that was asked for after one that was passed over, and its number.
-    Yes(Box<dyn BatchStream>, Option<(u64, Parts)>),
+    Yes(Box<dyn BatchStream>, Option<(u64, BatchTuple)>),
     Over,
 }
 
@@ -502,7 +502,7 @@ impl Given {
     }
 
     /// The batch `number`, which is the next one; `None` if none of its images can be had, and at the end. Waits for it to be given.
-    fn next(&self, py: Python<'_>, number: u64) -> PyResult<Option<Parts>> {
+    fn next(&self, py: Python<'_>, number: u64) -> PyResult<Option<BatchTuple>> {
         self.core.loader.check_process().raise()?;
         loop {
             let next = py.detach(|| {

@@ -37,13 +37,13 @@ use stokehold_pipeline::SampleType;
 /// Numbers of one type in C order: the last index changes fastest.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Memory {
-    place: Place,
+    place: Backing,
     #[pyo3(get)]
     shape: Vec<i64>,
     dtype: DLDataType,
 }
 
-enum Place {
+enum Backing {
     Host {
         numbers: Numbers,
         owner: Arc<dyn Any + Send + Sync>,
@@ -72,7 +72,7 @@ impl Memory {
             BatchNumbers::U8(numbers) => start(numbers),
         };
         Self {
-            place: Place::Host {
+            place: Backing::Host {
                 numbers,
                 owner: Arc::new(images),
             },
@@ -108,7 +108,7 @@ impl Memory {
                 SampleType::Bf16 => bf16::DTYPE,
                 SampleType::U8 => u8::DTYPE,
             },
-            place: Place::Cuda(images),
+            place: Backing::Cuda(images),
         }
     }
 
@@ -122,7 +122,7 @@ impl Memory {
         Self {
             shape: vec![list.len() as i64],
             dtype,
-            place: Place::Host {
+            place: Backing::Host {
                 numbers,
                 owner: Arc::new(list),
             },
@@ -140,9 +140,9 @@ impl Memory {
 
     fn device(&self) -> DLDevice {
         match &self.place {
-            Place::Host { .. } => DLDevice::CPU,
+            Backing::Host { .. } => DLDevice::CPU,
             #[cfg(feature = "cuda")]
-            Place::Cuda(memory) => DLDevice {
+            Backing::Cuda(memory) => DLDevice {
                 device_type: DLDeviceType::CUDA,
                 device_id: memory.device() as i32,
             },
@@ -155,11 +155,11 @@ impl Memory {
         let _ = request;
         let shape = Dynamic::compact(self.shape.as_slice());
         let (tensor, data) = match &self.place {
-            Place::Host { numbers, owner } => {
+            Backing::Host { numbers, owner } => {
                 (shape.initialize_as::<M>(Box::new(Arc::clone(owner))), numbers.0)
             }
             #[cfg(feature = "cuda")]
-            Place::Cuda(memory) => {
+            Backing::Cuda(memory) => {
                 let owner = Box::new(lend(memory, request)?);
                 (shape.initialize_as::<M>(owner), memory.address() as *mut c_void)
             }
