@@ -8,11 +8,10 @@ use std::thread;
 
 use stokehold_jobs::{Job, Record, Status, Store, run};
 
-use stokehold_untested::needs::can_mount;
+use stokehold_untested::{needs::can_mount, until};
 
 use crate::Bench;
 use crate::mounts::{Killed, Place, Unmounted, completed, contents, sum};
-use stokehold_untested::until;
 
 /// The sums of all files, in the order of their names.
 const READ_ALL: &str = "cd $SM_CHANNEL_TRAIN && for f in *; do md5sum < $f; done";

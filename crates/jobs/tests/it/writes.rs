@@ -11,14 +11,13 @@ use stokehold_base::fault::Fault;
 use stokehold_jobs::{Channel, Job, Record, Status, Store, run};
 use stokehold_objects::{Bucket, Options};
 use stokehold_s3_server::{ACCESS_KEY, SECRET_KEY};
-use stokehold_untested::needs::can_mount;
+use stokehold_untested::{needs::can_mount, until};
 
 use crate::Bench;
 use crate::checkpoints::contents;
 use crate::front::Front;
 use crate::mounts::{Killed, Place, Unmounted, completed, contents as bytes};
 use crate::rooms::can_have_rooms;
-use stokehold_untested::until;
 
 const CHANNEL: &str = "s3://bucket/train,mode=Cache,access=rw";
 
