@@ -20,7 +20,7 @@ static LOADER: LazyLock<Loader> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(batch) = decode(bytes, &LOADER) {
-        assert_eq!(batch.images.len(), batch.labels.len() * 48);
+        assert_eq!(batch.pixels.numbers().expect("in main memory").len(), batch.labels.len() * 48);
         assert_eq!(batch.labels.len(), batch.samples.len());
         assert!(batch.samples.iter().all(|sample| *sample < 4));
         let (labels, samples, bad) = (batch.labels.clone(), batch.samples.clone(), batch.bad.clone());
