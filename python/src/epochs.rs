@@ -103,6 +103,8 @@ impl Epochs {
         let Poll::Ready(next) = batches.next_within(patience) else {
             return Err(Stopped::Pending);
         };
+        // A batch that cannot be handed over ends the iteration.
+        let next = next.map(|batch| parts(batch?));
         if !matches!(next, Some(Ok(_))) {
             self.unreported = batches.unreported();
         }
@@ -117,7 +119,7 @@ impl Epochs {
                 self.stand = self.next.clone();
             }
         }
-        Ok(next.map(|batch| parts(batch?)))
+        Ok(next)
     }
 
     /// The bad images that no batch of the finished iteration has reported; only once.

@@ -118,6 +118,8 @@ impl LoaderOptions {
             && count.get() > MAX_WORKERS
         {
             format!("{count} workers: must be auto or 1 to {MAX_WORKERS}")
+        } else if self.device.is_some() && self.elsewhere.is_some() {
+            "a device of this machine, and batches from elsewhere: choose one of the two".to_owned()
         } else if self.executor == Executor::Gpu && self.device.is_none() {
             "the executor gpu makes batches on a device, and this loader has none: choose fused or per-op"
                 .to_owned()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
-use stokehold_loader::{BadImage, Batch, BatchStream, Loader};
+use stokehold_loader::{BadImage, Batch, BatchStream, Loader, LoaderError};
 use stokehold_ranks::Ranks;
 use stokehold_storage::IGNORE;
 
@@ -44,7 +44,10 @@ pub(crate) fn evaluate(
         }
         let stopped = || stop.load(Ordering::Relaxed);
         let next = next_batch(&mut *coming, bad, observer, &stopped).map_err(|error| match error {
-            TrainError::Loader(error) => TrainError::Validation(error),
+            // A failing device says nothing of the images.
+            TrainError::Loader(error) if !matches!(error, LoaderError::Device(_)) => {
+                TrainError::Validation(error)
+            }
             error => error,
         });
         let Some(batch) = next? else {
