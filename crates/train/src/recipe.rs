@@ -13,6 +13,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use stokehold_base::shell::quoted;
 use toml::{Spanned, Value};
 
 /// The recipes of this crate: names and files.
@@ -70,7 +71,9 @@ impl Recipe {
             let value = match value.into_inner() {
                 Value::Boolean(true) => None,
                 Value::String(text) => Some(text),
-                // As it is written, because 0.00002 reads better than 2e-5.
+                // As it is written, because 0.00002 reads better than 2e-5; TOML's other digits are no option's.
+                Value::Integer(number) if !is_plain(&text[span.clone()]) => Some(number.to_string()),
+                Value::Float(number) if !is_plain(&text[span.clone()]) => Some(number.to_string()),
                 Value::Integer(_) | Value::Float(_) => Some(text[span].to_owned()),
                 _ => {
                     let line = text[..span.start].matches('\n').count() + 1;
@@ -88,11 +91,17 @@ impl Recipe {
     }
 }
 
+/// Whether a number is written with decimal digits alone.
+fn is_plain(number: &str) -> bool {
+    number.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c))
+}
+
 /// The options as the command line has them.
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.options.iter().map(|(option, value)| match value {
-            Some(value) => format!("--{option} {value}"),
+            Some(value) if value.starts_with('-') => format!("--{option}={}", quoted(value)),
+            Some(value) => format!("--{option} {}", quoted(value)),
             None => format!("--{option}"),
         });
         f.write_str(&words.collect::<Vec<_>>().join(" "))
@@ -132,11 +141,12 @@ mod tests {
 
     #[test]
     fn options_keep_their_order_and_their_digits() {
-        let text = "differs = \"a\"\n[options]\nweight-decay = 0.00002\nnesterov = true\nlr = 1e-3\nmodel = \"resnet50\"\n";
+        let text = "differs = \"a\"\n[options]\nweight-decay = 0.00002\nnesterov = true\nlr = 1e-3\nepochs = 1_000\n\
+                    batch-size = 0x40\non-fire = \"mail me\"\nname = \"-x\"\n";
         let recipe = Recipe::parse("own.toml", text).unwrap();
         assert_eq!(
             recipe.to_string(),
-            "--weight-decay 0.00002 --nesterov --lr 1e-3 --model resnet50"
+            "--weight-decay 0.00002 --nesterov --lr 1e-3 --epochs 1000 --batch-size 64 --on-fire 'mail me' --name=-x"
         );
         assert_eq!(recipe.differs.as_deref(), Some("a"));
         for (known, _) in KNOWN {

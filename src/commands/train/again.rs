@@ -1,6 +1,7 @@
 //! `stokehold train --resume RUN`: continues with a run by what its folder says of it.
 
 use std::error::Error;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, CommandFactory};
@@ -51,6 +52,11 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
     if own.cache.is_some() {
         config.cache.clone_from(&own.cache);
     }
+    // The text of a file's name may not be the name, so these stay as they are.
+    let keep = |config: &mut TrainConfig| (mem::take(&mut config.run_dir), config.cache.take());
+    let (run_dir, mut cache) = keep(&mut config);
+    let mut own = own;
+    keep(&mut own);
     let (mut continued, own_fields) = (serde_json::to_value(&config)?, serde_json::to_value(&own)?);
     for option in given {
         let field = match option.as_str() {
@@ -60,7 +66,10 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
             "epochs" if own.epochs < config.epochs => {
                 return Err(fewer(&path, own.epochs, config.epochs).into());
             }
-            "no_cache" => "cache",
+            "no_cache" => {
+                cache = None;
+                continue;
+            }
             "loader" => "servers",
             "gpu_decode" | "gpu_memory_budget" => "gpu",
             other => other,
@@ -75,7 +84,11 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
         }
         continued[field] = own_fields[field].clone();
     }
-    Ok(serde_json::from_value(continued)?)
+    Ok(TrainConfig {
+        run_dir,
+        cache,
+        ..serde_json::from_value(continued)?
+    })
 }
 
 fn fewer(path: &Path, asked: u64, has: u64) -> Usage {

@@ -15,7 +15,7 @@ use crate::{Cli, Command};
 
 use super::Args;
 
-/// The options that replace an option of a recipe besides itself.
+/// The options that replace an option of a recipe, besides itself and what clap knows to conflict with it.
 const RIVALS: &[(&str, &[&str])] = &[
     ("auto-augment", &["pipeline", "load"]),
     ("random-erase", &["pipeline", "load"]),
@@ -23,15 +23,47 @@ const RIVALS: &[(&str, &[&str])] = &[
     ("image-size", &["pipeline"]),
     ("eval-size", &["eval-pipeline", "pipeline"]),
     ("eval-resize", &["eval-pipeline", "eval-size", "pipeline"]),
-    ("aug-repeats", &["class-balanced", "sample-weights", "subset"]),
-    ("class-balanced", &["aug-repeats", "sample-weights", "subset"]),
-    ("pipeline", &["load"]),
-    ("load", &["pipeline"]),
+    ("pipeline", &["auto-augment", "random-erase"]),
+    ("load", &["auto-augment", "random-erase"]),
+    ("without-replacement", &["aug-repeats", "subset"]),
+    ("cache", &["no-cache"]),
+    ("no-cache", &["cache"]),
+    ("images-per-second", &["accelerator", "share"]),
 ];
 
-fn rivals(option: &str) -> &'static [&'static str] {
-    let of = RIVALS.iter().find(|(known, _)| *known == option);
-    of.map_or(&[], |(_, rivals)| rivals)
+/// The options of `train`, built, so that clap knows its groups.
+fn train_command() -> clap::Command {
+    let mut cli = Cli::command();
+    cli.build();
+    cli.find_subcommand("train").expect("a subcommand").clone()
+}
+
+/// The long names of the options that replace an option of a recipe, besides itself.
+fn rivals(train: &clap::Command, option: &str) -> Vec<String> {
+    let long = |arg: &clap::Arg| arg.get_long().map(str::to_owned);
+    let mut found: Vec<String> = (RIVALS.iter())
+        .filter(|(known, _)| *known == option)
+        .flat_map(|(_, rivals)| rivals.iter().map(|rival| (*rival).to_owned()))
+        .collect();
+    let Some(own) = train.get_arguments().find(|arg| arg.get_long() == Some(option)) else {
+        return found;
+    };
+    let conflicts = |one: &clap::Arg, other: &clap::Arg| {
+        let known = train.get_arg_conflicts_with(one);
+        known.iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let in_one_group = |other: &clap::Arg| {
+        train.get_groups().any(|group| {
+            let has = |arg: &clap::Arg| group.get_args().any(|id| id == arg.get_id());
+            has(own) && has(other) && !group.clone().is_multiple()
+        })
+    };
+    let others = train
+        .get_arguments()
+        .filter(|other| other.get_id() != own.get_id());
+    let clash = others.filter(|other| conflicts(own, other) || conflicts(other, own) || in_one_group(other));
+    found.extend(clash.filter_map(long));
+    found
 }
 
 /// The arguments with the options of their recipe, which is announced; the same arguments without one. Ends the process,
@@ -51,22 +83,40 @@ pub fn follow(args: Args) -> Result<Args, Usage> {
     Ok(followed)
 }
 
-/// Refuses options that `train` does not have, and those that say which run it is.
+/// Options that say which run it is, or that are used before the recipe is read.
+const NO_SETTINGS: &[&str] = &[
+    "recipe",
+    "resume",
+    "requeue",
+    "name",
+    "help",
+    "rank-timeout",
+    "verbose",
+];
+
+/// Refuses options that `train` does not have or that no recipe can set, flags with a value, and options without one.
 fn check(recipe: &Recipe) -> Result<(), Usage> {
-    let cli = Cli::command();
-    let train = cli.find_subcommand("train").expect("a subcommand");
-    let is_known = |option: &str| train.get_arguments().any(|arg| arg.get_long() == Some(option));
-    let no_settings = ["recipe", "resume", "requeue", "name", "help"];
-    let wrong: Vec<String> = (recipe.options.iter())
-        .filter(|(option, _)| !is_known(option) || no_settings.contains(&option.as_str()))
-        .map(|(option, _)| format!("--{option}"))
-        .collect();
+    let train = train_command();
+    let wrong = |(option, value): &(String, Option<String>)| {
+        let arg = train.get_arguments().find(|arg| arg.get_long() == Some(option));
+        match arg.filter(|_| !NO_SETTINGS.contains(&option.as_str())) {
+            None => Some(format!("--{option}: a recipe cannot set it")),
+            Some(arg) if arg.get_action().takes_values() && value.is_none() => {
+                Some(format!("--{option}: give its value"))
+            }
+            Some(arg) if !arg.get_action().takes_values() && value.is_some() => {
+                Some(format!("--{option} is a flag: write true, or leave it out"))
+            }
+            Some(_) => None,
+        }
+    };
+    let wrong: Vec<String> = recipe.options.iter().filter_map(wrong).collect();
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Usage(format!(
-            "the recipe {} sets {}, which a recipe cannot set; `stokehold train --help` has the options",
+            "the recipe {}: {}; `stokehold train --help` has the options",
             recipe.name,
-            wrong.join(", ")
+            wrong.join("; ")
         ))),
     }
 }
@@ -76,11 +126,11 @@ fn with_settings(recipe: &Recipe, mut words: Vec<OsString>) -> Result<(Args, Str
     let matches = Cli::command().try_get_matches_from(&words)?;
     let (_, given) = matches.subcommand().expect("train");
     let (mut set, mut replaced) = (recipe.clone(), Vec::new());
+    let train = train_command();
     set.options.retain(|(option, _)| {
-        let option = option.as_str();
-        let mut names = rivals(option).iter().copied().chain([option]);
+        let mut names = rivals(&train, option).into_iter().chain([option.clone()]);
         let by = names.find(|name| is_given(given, name));
-        match by {
+        match &by {
             Some(by) if by == option => replaced.push(format!("--{option}")),
             Some(by) => replaced.push(format!("--{option} by --{by}")),
             None => {}
@@ -150,12 +200,15 @@ mod tests {
             }
         }
         followed("data").0.check().unwrap();
-        let own = "[options]\nlr = 0.1\nlearning-rate = 0.1\nresume = true\n";
+        let own = "[options]\nlr = 0.1\nlearning-rate = 0.1\nresume = true\nweights = true\nnesterov = 1\n";
         let refused = check(&Recipe::parse("own.toml", own).unwrap())
             .unwrap_err()
             .to_string();
         assert!(
-            refused.starts_with("the recipe own.toml sets --learning-rate, --resume, which"),
+            refused.starts_with(
+                "the recipe own.toml: --learning-rate: a recipe cannot set it; --resume: a recipe cannot set it; --weights: give \
+                 its value; --nesterov is a flag: write true"
+            ),
             "{refused}"
         );
     }
@@ -195,6 +248,51 @@ mod tests {
         let replaced = "\nthe command line replaces --model, --auto-augment by --load, --random-erase by --load, \
                         --aug-repeats by --class-balanced, --lr\n";
         assert!(announced.contains(replaced), "{announced}");
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_replaced() {
+        for (own, words, replaced) in [
+            (
+                "subset = \"a.txt\"",
+                "data --class-balanced",
+                "--subset by --class-balanced",
+            ),
+            (
+                "class-balanced = true",
+                "data --aug-repeats 2",
+                "--class-balanced by --aug-repeats",
+            ),
+            (
+                "eval-pipeline = \"a.toml\"",
+                "data --eval-size 64",
+                "--eval-pipeline by --eval-size",
+            ),
+            ("pipeline = \"a.toml\"", "data --load 2", "--pipeline by --load"),
+            (
+                "pipeline = \"a.toml\"",
+                "data --random-erase 0.1",
+                "--pipeline by --random-erase",
+            ),
+            ("no-cache = true", "data --cache there", "--no-cache by --cache"),
+            (
+                "accelerator = \"A100\"",
+                "data --images-per-second 9",
+                "--accelerator by --images-per-second",
+            ),
+            (
+                "images-per-second = 9",
+                "data --share 0.5",
+                "--images-per-second by --share",
+            ),
+        ] {
+            let recipe = Recipe::parse("own.toml", &format!("[options]\n{own}\n")).unwrap();
+            check(&recipe).unwrap();
+            let words = format!("stokehold train --recipe own.toml {words}");
+            let words = words.split_whitespace().map(OsString::from).collect();
+            let (_, announced) = with_settings(&recipe, words).unwrap();
+            assert!(announced.contains(replaced), "{announced}");
+        }
     }
 
     /// Every option of the recipe, and what is not as in the original.
