@@ -99,10 +99,7 @@ impl Draft {
     fn new() -> Self {
         Self {
             job: Job::new(EntryPoint::Python("train.py".to_owned())),
-            sagemaker: OnSageMaker {
-                volume_gigabytes: 30,
-                ..OnSageMaker::default()
-            },
+            sagemaker: OnSageMaker::default(),
             has_entry_point: false,
             heading: Vec::new(),
             remarks: Vec::new(),

@@ -90,7 +90,7 @@ pub fn in_schema(mut schema: Value) -> Value {
 
 /// The section `[sagemaker]` of a job file. Machines, time, spot, output and checkpoints are where the file has them for all
 /// places.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OnSageMaker {
     /// The role that the job acts as: `arn:aws:iam::123456789012:role/NAME`.
@@ -158,6 +158,13 @@ pub struct OnSageMaker {
 
 fn thirty() -> u32 {
     30
+}
+
+/// A section that says nothing, with what its missing keys stand for.
+impl Default for OnSageMaker {
+    fn default() -> Self {
+        serde_json::from_value(serde_json::json!({ "role": "" })).expect("only the role has no default")
+    }
 }
 
 impl OnSageMaker {

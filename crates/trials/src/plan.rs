@@ -202,14 +202,15 @@ impl Plan {
             }
             _ => TrialsError::io(&path)(error),
         })?;
-        serde_json::from_slice(&text).map_err(|error| {
-            TuneError::File {
-                path,
-                line: Some(error.line()),
-                reason: error.to_string(),
-            }
-            .into()
-        })
+        let wrong = |line, reason| TrialsError::from(TuneError::File { path, line, reason });
+        let plan: Self = match serde_json::from_slice(&text) {
+            Ok(plan) => plan,
+            Err(error) => return Err(wrong(Some(error.line()), error.to_string())),
+        };
+        match section::of(&plan.job) {
+            Ok(_) => Ok(plan),
+            Err(error) => Err(wrong(None, error.to_string())),
+        }
     }
 
     /// Stores it in a study's folder, which is created.
