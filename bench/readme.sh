@@ -12,7 +12,7 @@ profile=$(mktemp -d)
 trap 'rm -rf "$out" "$profile"' EXIT
 
 cargo run --release --quiet -- compare --out "$out/compare" >"$out/printed.txt"
-mkdir -p docs
+mkdir -p docs/guide
 # The last line names a folder that will be gone.
 sed '/^written: /d' "$out/printed.txt" >docs/guide/compare-example.txt
 cp "$out/compare/compare.md" docs/guide/compare-example.md
