@@ -99,7 +99,9 @@ impl Flight {
             spans: Vec::with_capacity(3 * count + 1),
             ..Batch::empty(shared)
         };
-        let mut images = images;
+        // Returns its memory also where a place has failed.
+        let mut buffer = ImageBuffer::new(images, Arc::clone(&shared.pool));
+        let images = buffer.images_mut();
         let mut prepared = Vec::new();
         let mut begun: Option<Instant> = None;
         for (place, outcome) in outcomes.into_iter().enumerate() {
@@ -129,7 +131,7 @@ impl Flight {
         filled.shape[0] = filled.samples.len();
         filled.pixels = match shared.options.device {
             Some(_) => Pixels::Prepared(prepared),
-            None => Pixels::Host(ImageBuffer::new(images, Arc::clone(&shared.pool))),
+            None => Pixels::Host(buffer),
         };
         if let Some(start) = begun {
             filled.spans.push(Span {
