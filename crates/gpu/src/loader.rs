@@ -26,7 +26,7 @@ use std::task::Poll;
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 use stokehold_loader::{BadImage, Batch, BatchStream, Batches, Device, Loader, LoaderError, Pixels, State};
-use stokehold_pipeline::{Pipeline, Preparation, SampleType};
+use stokehold_pipeline::{Pipeline, Preparation};
 
 /// How often the waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -76,26 +76,19 @@ struct Progress {
     unreported: Mutex<Vec<BadImage>>,
 }
 
-impl GpuMaker {
-    fn batcher(&self, size: (u32, u32), sample_type: SampleType) -> Batcher {
-        Batcher::of_size(self.gpu.clone(), size, sample_type, self.budget / 2)
-    }
-}
-
 impl Device for GpuMaker {
     fn preparation(&self) -> Arc<dyn Preparation> {
         let decode = self.decode;
         Arc::new(ForGpu { decode })
     }
 
-    fn check(&self, pipeline: &Pipeline, sample_type: SampleType) -> Result<(), LoaderError> {
-        Batcher::new(self.gpu.clone(), pipeline, sample_type, self.budget / 2)?;
-        Ok(())
+    fn check(&self, pipeline: &Pipeline) -> Result<(), LoaderError> {
+        Ok(pipeline.check_on_device()?)
     }
 
     fn epoch(&self, loader: &Loader, batches: Batches, given: bool) -> Box<dyn BatchStream> {
         let [_, height, width] = loader.shape();
-        let size = (width as u32, height as u32);
+        let (size, sample_type) = ((width as u32, height as u32), loader.options().sample_type);
         let (to_consumer, coming) = bounded(0);
         let progress = Arc::new(Progress {
             loading: AtomicUsize::new(1),
@@ -105,7 +98,7 @@ impl Device for GpuMaker {
         let feeder = Feeder {
             batches,
             given,
-            batcher: self.batcher(size, loader.options().sample_type),
+            batcher: Batcher::of_size(self.gpu.clone(), size, sample_type, self.budget / 2),
             to_consumer,
             progress: Arc::clone(&progress),
             bad: Vec::new(),

@@ -27,7 +27,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use stokehold_pipeline::{Pipeline, Preparation, SampleType};
+use stokehold_pipeline::{Pipeline, Preparation};
 
 use crate::loader::check_memory;
 use crate::order::Order;
@@ -40,11 +40,11 @@ pub trait Device: fmt::Debug + Send + Sync {
     /// How workers prepare samples for it.
     fn preparation(&self) -> Arc<dyn Preparation>;
 
-    /// Checks that the device can make batches of a loader's pipeline, whose images have one size.
+    /// Checks that the device can make batches of a loader's pipeline, which is valid and ends in the loader's sample type.
     ///
     /// # Errors
     /// It cannot.
-    fn check(&self, pipeline: &Pipeline, sample_type: SampleType) -> Result<(), LoaderError>;
+    fn check(&self, pipeline: &Pipeline) -> Result<(), LoaderError>;
 
     /// The batches of an epoch with images on the device, of those with prepared samples. `given` says whether the batches are
     /// [given](Loader::given) one by one, so that the consumer may wait for an empty one before it gives another.

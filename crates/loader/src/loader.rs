@@ -51,7 +51,7 @@ impl Loader {
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
         if let Some(device) = &options.device {
-            device.check(&pipeline, options.sample_type)?;
+            device.check(&pipeline)?;
         }
         if source.pixel_classes().is_some() {
             pipeline.check_masks()?;

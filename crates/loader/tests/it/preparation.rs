@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use stokehold_loader::{
     BadImagePolicy, Batch, BatchStream, Batches, Device, Loader, LoaderError, LoaderOptions, Pixels,
-    SampleType,
 };
 use stokehold_pipeline::{
     DecodeOptions, DrawKey, Executor, ImageError, Input, Pipeline, PipelineError, Preparation, Prepare,
@@ -25,7 +24,7 @@ impl Device for Whole {
         Arc::new(Whole)
     }
 
-    fn check(&self, _: &Pipeline, _: SampleType) -> Result<(), LoaderError> {
+    fn check(&self, _: &Pipeline) -> Result<(), LoaderError> {
         Ok(())
     }
 
