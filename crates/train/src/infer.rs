@@ -1,7 +1,7 @@
 //! What comes after training: a model from its file, its predictions, and how often they are right.
 //!
 //! ```text
-//!  model.safetensors ──► Classifier ◄── Loader (loader: batches ahead of the model)
+//!  model.safetensors ──► Classifier ◄── Loader (batches ahead of the model)
 //!   weights and facts        │
 //!                            ▼  in the order of the source, a bad image with its reason
 //!              Outcome of logits ──► top_k        which classes, how probable

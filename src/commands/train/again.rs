@@ -1,7 +1,6 @@
 //! `stokehold train --resume RUN`: continues with a run by what its folder says of it.
 
 use std::error::Error;
-use std::mem;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, CommandFactory};
@@ -45,18 +44,13 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
     let matches = command.clone().try_get_matches_from(std::env::args_os())?;
     let given = given(&command, &matches);
     let mut config = record.config;
-    config.run_dir.clone_from(&path);
     args.data = Some(config.data.clone());
-    let own = args.into_config()?;
+    let mut own = args.into_config()?;
     // A resumed job may have another folder, which the environment names.
-    if own.cache.is_some() {
-        config.cache.clone_from(&own.cache);
-    }
-    // The text of a file's name may not be the name, so these stay as they are.
-    let keep = |config: &mut TrainConfig| (mem::take(&mut config.run_dir), config.cache.take());
-    let (run_dir, mut cache) = keep(&mut config);
-    let mut own = own;
-    keep(&mut own);
+    let (asked, before) = (own.cache.take(), config.cache.take());
+    let mut cache = asked.or(before);
+    // The text of a file's name may not be the name, so the folders do not become text.
+    (own.run_dir, config.run_dir) = Default::default();
     let (mut continued, own_fields) = (serde_json::to_value(&config)?, serde_json::to_value(&own)?);
     for option in given {
         let field = match option.as_str() {
@@ -85,7 +79,7 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
         continued[field] = own_fields[field].clone();
     }
     Ok(TrainConfig {
-        run_dir,
+        run_dir: path,
         cache,
         ..serde_json::from_value(continued)?
     })
