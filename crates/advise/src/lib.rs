@@ -102,27 +102,12 @@ impl Advised {
                  resumed to its end, one that had --ceiling-batches 0 does not; train again without that option",
             ));
         }
-        let mut notes = measure::once(&record, &recording, &mut about, Remote::Read, say);
+        let notes = measure::once(&record, &recording, &mut about, Remote::Read, say);
         let machine = about.machine;
         let workload = about.workload.ok_or_else(unmeasured)?;
-        let prices = prices.on(&machine);
         let epochs = epochs.unwrap_or(record.config.epochs);
-        let advice = advise(&workload, &prices);
-        // A misfit is reported by the verdict.
-        if advice.is_empty() && misfit(&workload).is_none() {
-            notes.push("its measurements do not suffice for a prediction".to_owned());
-        }
-        Ok(Self {
-            run: run.to_owned(),
-            verdict: verdict(&Recording::default(), &[], Some(&workload), &advice),
-            record: Some(record),
-            machines: machines(&workload, Some(&machine), epochs, &prices),
-            epochs,
-            workload,
-            advice,
-            prices,
-            notes,
-        })
+        let measured = (workload, &machine, notes);
+        Ok(Self::predicted(run, Some(record), measured, prices, epochs))
     }
 
     /// The same of a PyTorch script that was recorded.
@@ -160,19 +145,35 @@ impl Advised {
         prices: Prices,
         epochs: Option<u64>,
     ) -> Self {
-        let prices = prices.on(machine);
-        let epochs = epochs.unwrap_or(1);
         if let Err(reason) = measure::of_script(&mut workload) {
             notes.push(format!("Stokehold's loader is not predicted: {reason}"));
         }
+        let measured = (workload, machine, notes);
+        Self::predicted(run, None, measured, prices, epochs.unwrap_or(1))
+    }
+
+    /// Predicts from what was measured, on which machine, and adds to the notes.
+    fn predicted(
+        run: &Path,
+        record: Option<RunRecord>,
+        (workload, machine, mut notes): (Workload, &Machine, Vec<String>),
+        prices: Prices,
+        epochs: u64,
+    ) -> Self {
+        let prices = prices.on(machine);
         let advice = advise(&workload, &prices);
+        // A misfit is reported by the verdict.
         if advice.is_empty() && misfit(&workload).is_none() {
-            notes.push("too little was measured for a prediction".to_owned());
+            let lacking = match record {
+                Some(_) => "its measurements do not suffice for a prediction",
+                None => "too little was measured for a prediction",
+            };
+            notes.push(lacking.to_owned());
         }
         Self {
             run: run.to_owned(),
             verdict: verdict(&Recording::default(), &[], Some(&workload), &advice),
-            record: None,
+            record,
             machines: machines(&workload, Some(machine), epochs, &prices),
             epochs,
             workload,
