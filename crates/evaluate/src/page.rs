@@ -11,6 +11,7 @@ use stokehold_page::svg::{Svg, escape};
 use stokehold_page::words::{clipped, name, shortened};
 use stokehold_storage::Images;
 use stokehold_train::infer::{ClassScore, Evaluation};
+use stokehold_train::model::Arch;
 
 use crate::pictures;
 use crate::tables::{frequent, scores};
@@ -59,16 +60,27 @@ fn header(evaluation: &Evaluation) -> String {
         "<p class=\"keys\"><b>{right}</b> of <b>{images}</b> images right (top-1 {:.4}), top-{k} {:.4}</p>",
         evaluation.top1, evaluation.topk,
     );
-    let _ = writeln!(
-        text,
-        "<p>{} on {}, images of {}, executor {}.</p>",
-        evaluation.arch,
-        escape(&name(&evaluation.device)),
-        escape(&name(&evaluation.data)),
-        escape(&evaluation.executor),
+    let Evaluation {
+        arch,
+        device,
+        data,
+        executor,
+        bad,
+        ..
+    } = evaluation;
+    text + &end_of_header(*arch, [device, data, executor], bad.len())
+}
+
+/// The end of a page's header: what was evaluated with what, and how many images were bad.
+pub(crate) fn end_of_header(arch: Arch, [device, data, executor]: [&str; 3], bad: usize) -> String {
+    let mut text = format!(
+        "<p>{arch} on {}, images of {}, executor {}.</p>\n",
+        escape(&name(device)),
+        escape(&name(data)),
+        escape(executor),
     );
-    if !evaluation.bad.is_empty() {
-        let bad = plural(evaluation.bad.len(), "image");
+    if bad > 0 {
+        let bad = plural(bad, "image");
         let _ = writeln!(
             text,
             "<p>{bad} could not be read or decoded, and is not counted.</p>"

@@ -17,7 +17,7 @@ use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner};
 use stokehold_storage::{Images, SampleBytes, Source, palette};
 use stokehold_train::infer::{ClassScore, ModelFacts, PixelEvaluation, Segmented};
 
-use crate::page::matrix;
+use crate::page::{end_of_header, matrix};
 use crate::tables::{FREQUENT, frequent};
 
 /// Pictures are not wider than this, pixels.
@@ -90,8 +90,7 @@ fn scores(evaluation: &PixelEvaluation) -> Vec<ClassScore> {
 pub fn page(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -> String {
     let mut body = format!(
         "<header>\n<p class=\"eyebrow\">Evaluation of {}</p>\n<h1>mIoU {:.3}, {:.1} % of the pixels right</h1>\n\
-         <p class=\"keys\"><b>{}</b> of <b>{}</b> pixels of {} right, loss {:.3}</p>\n\
-         <p>{} on {}, images of {}, executor {}.</p>\n",
+         <p class=\"keys\"><b>{}</b> of <b>{}</b> pixels of {} right, loss {:.3}</p>\n",
         escape(&name(&evaluation.model)),
         evaluation.miou,
         100.0 * evaluation.pixel_accuracy,
@@ -99,19 +98,9 @@ pub fn page(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -
         evaluation.pixels,
         plural(evaluation.images as usize, "image"),
         evaluation.loss,
-        evaluation.arch,
-        escape(&name(&evaluation.device)),
-        escape(&name(&evaluation.data)),
-        escape(&evaluation.executor),
     );
-    if !evaluation.bad.is_empty() {
-        let bad = plural(evaluation.bad.len(), "image");
-        let _ = writeln!(
-            body,
-            "<p>{bad} could not be read or decoded, and is not counted.</p>"
-        );
-    }
-    body += "</header>\n";
+    let made_with = [&evaluation.device, &evaluation.data, &evaluation.executor].map(String::as_str);
+    body += &end_of_header(evaluation.arch, made_with, evaluation.bad.len());
     let note = "IoU: the pixels that are of a class and were predicted to be, of those that are one or the other. Accuracy: \
                 the share of the class's pixels that are right. Pixels without a class do not count.";
     body += &noted("Classes", note, &classes(evaluation).html());
